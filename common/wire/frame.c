@@ -6,16 +6,17 @@
 #include <pb_decode.h>
 #include <pb_encode.h>
 
+#include "schemas/proto/guest.pb.h"
+
+static_assert(sizeof(((guest_Run *)0)->argv.bytes) == GUEST_ARGV_MAX, "guest.options");
+static_assert(sizeof(((guest_Run *)0)->env.bytes) == GUEST_ENV_MAX, "guest.options");
+static_assert(guest_Run_size <= FRAME_PAYLOAD_MAX, "the largest message fits a frame");
+
 #define PARSER_BYTES (FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX)
 
 static uint32_t le32(const uint8_t *p)
 {
     return (uint32_t)p[0] | (uint32_t)p[1] << 8 | (uint32_t)p[2] << 16 | (uint32_t)p[3] << 24;
-}
-
-static bool is_data(int type)
-{
-    return type == FRAME_FILE_DATA || type == FRAME_STDIN || type == FRAME_OUTPUT;
 }
 
 void frame_parser_init(struct frame_parser *p)
@@ -64,8 +65,7 @@ int frame_parser_next(struct frame_parser *p, struct frame *ret_frame, struct er
     const uint8_t *h = p->data + p->start;
     uint32_t len = le32(h);
     int type = h[4];
-    uint32_t max = is_data(type) ? FRAME_DATA_MAX : FRAME_PAYLOAD_MAX;
-    if (type < FRAME_HELLO || type >= FRAME_TYPE_END || h[6] || h[7] || len > max ||
+    if (type < FRAME_HELLO || type >= FRAME_TYPE_END || h[6] || h[7] || len > FRAME_PAYLOAD_MAX ||
         (h[5] != 0 && type != FRAME_OUTPUT)) {
         p->broken = -ERR_PROTOCOL;
         return err_set(err, ERR_PROTOCOL, "frame: bad header: type %d, stream %d, length %u", type, h[5], len);

@@ -13,8 +13,9 @@
 
 #define GUEST_PROTOCOL_VERSION 1u
 #define FRAME_HEADER_BYTES 8u
-#define FRAME_DATA_MAX 65536u           /* payload of the data types */
-#define FRAME_PAYLOAD_MAX (200u * 1024u) /* payload of any type (Run is the largest) */
+#define FRAME_PAYLOAD_MAX 65536u /* of any type; the largest message, Run, is below it */
+#define GUEST_ARGV_MAX 40000u    /* bytes of Run.argv, NULs included (guest.options) */
+#define GUEST_ENV_MAX 20000u     /* bytes of Run.env */
 
 enum frame_type {
     FRAME_HELLO = 1,    /* guest -> host: Hello */
