@@ -1,0 +1,134 @@
+/* The job as brood understands it: parsed and validated once (job_parse), immutable afterwards.
+ *
+ * JSON form: schemas/json/job.schema.json, docs/jobs.md. Every string that can hold program bytes is a `struct bytes`
+ * (may contain NUL, need not be UTF-8). A refused job's error names the field (JSON path) and the rule it broke.
+ * Ownership: job_spec owns everything below it; job_spec_free releases it. Pure: no clock, no I/O. */
+#pragma once
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "common/base/buf.h"
+#include "common/base/err.h"
+
+#define JOB_JSON_MAX (24u << 20)       /* bytes of one job's JSON */
+#define JOB_FILES_MAX 256
+#define JOB_FILE_BYTES_MAX (16u << 20) /* one file */
+#define JOB_FILES_BYTES_MAX (16u << 20) /* all files of a job */
+#define JOB_STDIN_BYTES_MAX (16u << 20)
+#define JOB_EXPECT_BYTES_MAX (16u << 20)
+#define JOB_ARGS_MAX 512
+#define JOB_ARGV_BYTES_MAX 36000 /* of argv and args, NULs included */
+#define JOB_ENV_MAX 128
+#define JOB_ENV_BYTES_MAX 16000
+#define JOB_LABELS_MAX 32
+#define JOB_LABEL_KEY_MAX 64    /* bytes */
+#define JOB_LABEL_VALUE_MAX 256 /* bytes */
+#define JOB_NAME_MAX 128
+#define JOB_KEY_MAX 128         /* idempotency key */
+#define JOB_PATH_MAX 400
+#define JOB_TEMPLATE_MAX 96
+#define JOB_TENANT_MAX 64
+
+struct bytes {
+    char *data; /* NUL-terminated behind len for convenience; NULL only when len is 0 */
+    size_t len;
+};
+
+enum verdict {
+#define VERDICT_DEF(name, word, billed, passed) VERDICT_##name,
+#include "common/model/verdict.def"
+#undef VERDICT_DEF
+    VERDICT_COUNT
+};
+const char *verdict_word(enum verdict v);
+/* -1 for an unknown word. */
+int verdict_parse(const char *word);
+bool verdict_billed(enum verdict v);
+
+enum job_state {
+#define JOB_STATE(name, word, terminal) STATE_##name,
+#include "common/model/state.def"
+#undef JOB_STATE
+    STATE_COUNT
+};
+const char *job_state_word(enum job_state s);
+int job_state_parse(const char *word);
+bool job_state_terminal(enum job_state s);
+
+struct job_limits {
+#define JOB_LIMIT(field, json, def, setup_def, min, max, help) int64_t field;
+#include "common/model/limits.def"
+#undef JOB_LIMIT
+};
+
+struct job_file {
+    char *path;         /* relative, clean, UTF-8 */
+    struct bytes content;
+    uint32_t mode;      /* permission bits */
+};
+
+struct job_command {
+    char **argv;        /* argc strings and a NULL; a shell line becomes {"/bin/sh","-c",line,"sh"} */
+    int argc;           /* 0: absent */
+    struct job_limits limits;
+};
+
+enum compare_mode { COMPARE_EXACT, COMPARE_TRIM, COMPARE_TOKENS, COMPARE_FLOAT };
+const char *compare_word(enum compare_mode m);
+
+struct job_expect {
+    int exit_code;      /* default 0 */
+    bool has_stdout;
+    struct bytes text;  /* expected stdout */
+    enum compare_mode compare;
+    double tolerance_abs, tolerance_rel; /* COMPARE_FLOAT: equal if either holds */
+};
+
+struct job_pair {
+    char *key, *value;
+};
+
+struct job_spec {
+    char *template_name;     /* "python" or "python@digest" */
+    char *name;              /* display name or NULL */
+    char *idempotency_key;   /* or NULL */
+    struct job_file *files;
+    int n_files;
+    struct job_command setup; /* argc 0: none */
+    struct job_command command; /* args already appended */
+    struct bytes stdin_data;
+    struct job_pair *env;
+    int n_env;
+    struct job_pair *labels;
+    int n_labels;
+    struct job_expect expect;
+    bool has_expect;         /* false: only "exit code 0" counts as accepted */
+    bool stream;             /* output is published while it runs (brood run) */
+    char *canonical;         /* compact ASCII JSON with sorted keys: what is stored and hashed */
+    size_t canonical_len;
+};
+
+/* Parse and validate one job. json need not be NUL-terminated. -ERR_INVALID / -ERR_TOO_LARGE, text "field: rule". */
+MUST_CHECK int job_parse(const char *json, size_t len, struct job_spec **ret_spec, struct err *err);
+void job_spec_free(struct job_spec *spec);
+static inline void cleanup_job_spec_fn(struct job_spec **s)
+{
+    job_spec_free(*s);
+}
+#define cleanup_job_spec __attribute__((cleanup(cleanup_job_spec_fn)))
+
+/* What is known of a template, for validation and billing. */
+struct template_info {
+    char name[JOB_TEMPLATE_MAX + 1];
+    char digest[72];
+    int memory_mib, vcpus;
+};
+/* The rules that need the template: memory limits against its RAM. */
+MUST_CHECK int job_check_template(const struct job_spec *spec, const struct template_info *t, struct err *err);
+#define TEMPLATE_MEMORY_RESERVE_MIB 96
+
+/* Shared rules, used by host and guest side tests. true when path is relative, clean, no "..", no empty or "." part. */
+bool job_path_ok(const char *path);
+bool job_tenant_ok(const char *tenant); /* [a-z0-9][a-z0-9_-]{0,63} */
+/* 32-byte BLAKE2b of canonical, for "same key, same content". */
+void job_spec_hash(const struct job_spec *spec, uint8_t out[32]);

@@ -1,0 +1,111 @@
+/* Jobs in Postgres: submission, dispatch, commit, reading back. Each call is one transaction. */
+#pragma once
+#include <stdint.h>
+#include "common/base/id.h"
+#include "common/model/job.h"
+#include "common/model/result.h"
+#include "common/model/usage.h"
+#include "common/store/pg.h"
+
+/* ---- templates ---- */
+MUST_CHECK int store_template_put(struct pg *pg, const struct template_info *t, struct err *err);
+/* "name" or "name@digest" (the digest must be the current one). -ERR_NOT_FOUND names those there are. */
+MUST_CHECK int store_template_get(struct pg *pg, const char *name, struct template_info *ret_t, struct err *err);
+/* Up to max rows, by name; returns the count. */
+MUST_CHECK int store_template_list(struct pg *pg, struct template_info *ret_rows, int max, struct err *err);
+
+/* ---- submission: durable when it returns ---- */
+struct submit_item {
+    const struct job_spec *spec;
+    struct id ret_id;     /* id of the new job, or of the first one with the same key and content */
+    bool ret_duplicate;   /* true: the key was there with the same content; nothing was added */
+    struct err ret_error; /* code CONFLICT: the key was there with other content; this item was not added */
+};
+/* Insert items (already validated, 1..SUBMIT_MAX) by COPY into a temporary table and one INSERT ... ON CONFLICT. batch_id NULL: no batch;
+ * otherwise the batch row is made when missing and its job count grows. seq of item i is first_seq + i.
+ * all_or_nothing: a conflict in any item adds nothing and returns -ERR_CONFLICT naming the item (0-based). */
+#define SUBMIT_MAX 10000
+MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch_id, const char *batch_name, int first_seq,
+                            struct submit_item *items, int n, bool all_or_nothing, struct err *err);
+
+/* ---- dispatch (scheduler) ---- */
+struct dispatch_row {
+    char job_id[ID_TEXT_BYTES];
+    char tenant[JOB_TENANT_MAX + 1];
+    char template_name[JOB_TEMPLATE_MAX + 1];
+    int attempt;          /* already counted up: the number of this attempt */
+    int64_t submitted_ms; /* UTC */
+    char *spec;           /* canonical JSON, owned by the row */
+    size_t spec_len;
+};
+void dispatch_rows_done(struct dispatch_row *rows, int n);
+/* Move up to max jobs from queued/retrying (not_before passed) to scheduled, attempt + 1, oldest first (FOR UPDATE SKIP LOCKED). Returns count.
+ * Runs with synchronous_commit off: a lost dispatch is found again as an expired one. */
+MUST_CHECK int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err);
+/* Jobs in scheduled/running whose scheduled_at is older than age_ms and whose id is not in keep (ids that Redis still knows): back to
+ * retrying at once. For a Redis that lost its data. Returns how many. */
+MUST_CHECK int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_ids, int n_keep, struct err *err);
+/* When the next retrying job becomes due, milliseconds from now; -1 when none (returned through ret_ms). */
+MUST_CHECK int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err);
+
+/* ---- ends of attempts ---- */
+enum attempt_end { ATTEMPT_COMMITTED, ATTEMPT_LOST, ATTEMPT_STALE };
+struct commit_item {
+    const char *job_id, *tenant, *template_name, *worker;
+    int attempt;
+    const struct job_result *result;
+    const struct usage_record *usage; /* METER_COUNT records; NULL: not billed */
+    bool ret_won;                     /* false: another attempt is in force or the job has ended; nothing was written */
+};
+/* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, not terminal), result row, usage rows, attempt row. */
+MUST_CHECK int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err);
+/* A fault of ours in attempt `attempt`: retrying after delay_ms, or, when attempt >= attempts_max, dead with verdict infra_error and a
+ * result row saying why. No-op when that attempt is not in force. ret_dead may be NULL. */
+MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const char *worker, bool worker_lost,
+                                    const char *reason, int64_t delay_ms, int attempts_max, bool *ret_dead, struct err *err);
+/* scheduled -> running, best effort, not on the latency path (may be batched). */
+MUST_CHECK int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err);
+
+/* ---- reading back ---- */
+struct batch_counts {
+    int total, done;                   /* done = terminal */
+    int by_state[STATE_COUNT];
+    int by_verdict[VERDICT_COUNT];
+};
+MUST_CHECK int store_batch_counts(struct pg *pg, const char *batch_id, struct batch_counts *ret_counts, struct err *err);
+MUST_CHECK int store_latest_batch(struct pg *pg, const char *tenant, struct id *ret_id, struct err *err);
+
+struct result_row {
+    char job_id[ID_TEXT_BYTES];
+    int seq, attempt;
+    char *name;                        /* or NULL */
+    char template_name[JOB_TEMPLATE_MAX + 1];
+    char *labels;                      /* JSON object text */
+    enum job_state state;
+    bool has_result;
+    struct job_result result;
+    int64_t submitted_ms, finished_ms; /* UTC; finished -1 when not */
+    int64_t cost_nanousd, charged_ms, measured_ms; /* sums of the job's usage records (vcpu meter for the times) */
+    char *last_error;                  /* or NULL */
+};
+void result_row_done(struct result_row *row);
+/* Calls fn for each job of the batch in submission order (a cursor: memory does not grow with the batch). fn returns <0 to stop. */
+typedef int (*result_fn)(void *ctx, const struct result_row *row, struct err *err);
+MUST_CHECK int store_results(struct pg *pg, const char *batch_id, result_fn fn, void *ctx, struct err *err);
+/* One job; -ERR_NOT_FOUND. Caller calls result_row_done. */
+MUST_CHECK int store_job(struct pg *pg, const char *job_id, struct result_row *ret_row, struct err *err);
+
+enum usage_group { USAGE_BY_DAY, USAGE_BY_LABEL, USAGE_BY_TEMPLATE, USAGE_BY_TENANT };
+struct usage_sum {
+    char key[JOB_LABEL_KEY_MAX + JOB_LABEL_VALUE_MAX + 2]; /* day, "label=value", template or tenant */
+    int64_t jobs, measured_ms, charged_ms, vcpu_charged_ms, mib_charged_ms, cost_nanousd;
+};
+/* tenant NULL: all. label: the label's key for USAGE_BY_LABEL. Up to max rows, dearest first (days in order). */
+MUST_CHECK int store_usage(struct pg *pg, const char *tenant, enum usage_group by, const char *label, struct usage_sum *ret_rows,
+                           int max, struct err *err);
+/* Whole-queue figures for status. */
+struct queue_counts {
+    int64_t by_state[STATE_COUNT];
+    int64_t oldest_queued_ms; /* age of the oldest waiting job; -1 none */
+};
+MUST_CHECK int store_queue_counts(struct pg *pg, struct queue_counts *ret_counts, struct err *err);

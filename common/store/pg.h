@@ -1,0 +1,26 @@
+/* One connection to Postgres. Blocking; one thread at a time. The only SQL of brood is in common/store.
+ *
+ * A lost connection is reported as -ERR_UNAVAILABLE (text says where it was looked for); the next call tries to
+ * reconnect once by itself, so callers only retry. Statements are prepared on first use, by name. */
+#pragma once
+#include <libpq-fe.h>
+#include "common/base/err.h"
+
+struct pg {
+    PGconn *conn;
+    char url[512];
+    unsigned generation; /* counts connections: prepared statements belong to one */
+};
+
+MUST_CHECK int pg_open(struct pg *pg, const char *url, struct err *err);
+void pg_close(struct pg *pg);
+/* Reconnect when the connection is not usable; 0 when usable afterwards. */
+MUST_CHECK int pg_ensure(struct pg *pg, struct err *err);
+/* Map a failed PGresult to an err: 08/57P -> UNAVAILABLE, 23505 -> CONFLICT, else DB. Clears res. */
+int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err);
+
+/* Apply the migrations of schemas/sql (compiled in) that are missing, each in a transaction, under an advisory lock: safe
+ * to run twice and by two processes at once. Returns how many were applied. -ERR_MISMATCH when the database is newer. */
+MUST_CHECK int pg_migrate(struct pg *pg, struct err *err);
+/* Schema version in force; 0 when there is none. */
+MUST_CHECK int pg_schema_version(struct pg *pg, struct err *err);
