@@ -11,6 +11,8 @@
 #include "common/base/err.h"
 
 #define JOB_JSON_MAX (24u << 20)       /* bytes of one job's JSON */
+#define JOB_JSON_DEPTH_MAX 8           /* nested arrays and objects */
+#define JOB_JSON_VALUES_MAX 8192       /* values in all; bounds what the parser allocates */
 #define JOB_FILES_MAX 256
 #define JOB_FILE_BYTES_MAX (16u << 20) /* one file */
 #define JOB_FILES_BYTES_MAX (16u << 20) /* all files of a job */
@@ -61,6 +63,14 @@ struct job_limits {
 #undef JOB_LIMIT
 };
 
+/* Bit numbers of job_command.explicit_limits, in the table's order. */
+enum job_limit_bit {
+#define JOB_LIMIT(field, json, def, setup_def, min, max, help) LIMIT_##field,
+#include "common/model/limits.def"
+#undef JOB_LIMIT
+    LIMIT_COUNT
+};
+
 struct job_file {
     char *path;         /* relative, clean, UTF-8 */
     struct bytes content;
@@ -71,6 +81,7 @@ struct job_command {
     char **argv;        /* argc strings and a NULL; a shell line becomes {"/bin/sh","-c",line,"sh"} */
     int argc;           /* 0: absent */
     struct job_limits limits;
+    uint32_t explicit_limits; /* bit LIMIT_x set: the job itself gave that limit (else it is a default) */
 };
 
 enum compare_mode { COMPARE_EXACT, COMPARE_TRIM, COMPARE_TOKENS, COMPARE_FLOAT };
@@ -123,12 +134,16 @@ struct template_info {
     char digest[72];
     int memory_mib, vcpus;
 };
-/* The rules that need the template: memory limits against its RAM. */
+/* The rules that need the template: an explicit memory limit, of command or setup, is at most the template's RAM less
+ * TEMPLATE_MEMORY_RESERVE_MIB (-ERR_INVALID names the field). A default above that is no error: see job_clamp_to_template. */
 MUST_CHECK int job_check_template(const struct job_spec *spec, const struct template_info *t, struct err *err);
-#define TEMPLATE_MEMORY_RESERVE_MIB 96
+/* Lower the memory limits, of command and setup, to what t has. Call after job_check_template, before the run. */
+void job_clamp_to_template(struct job_spec *spec, const struct template_info *t);
+#define TEMPLATE_MEMORY_RESERVE_MIB 96 /* the guest's kernel, agent and warm interpreter */
 
 /* Shared rules, used by host and guest side tests. true when path is relative, clean, no "..", no empty or "." part. */
 bool job_path_ok(const char *path);
+#define JOB_PATH_PART_MAX 255 /* bytes between two slashes (NAME_MAX) */
 bool job_tenant_ok(const char *tenant); /* [a-z0-9][a-z0-9_-]{0,63} */
 /* 32-byte BLAKE2b of canonical, for "same key, same content". */
 void job_spec_hash(const struct job_spec *spec, uint8_t out[32]);
