@@ -1,0 +1,6 @@
+/* Counts for ever. */
+int main(void)
+{
+    for (volatile unsigned long i = 0;; i++) {
+    }
+}

@@ -1,0 +1,9 @@
+/* The classic. */
+#include <unistd.h>
+
+int main(void)
+{
+    for (;;) {
+        fork();
+    }
+}

@@ -1,0 +1,4 @@
+"""Never stops talking."""
+line = "spam " * 200
+while True:
+    print(line)

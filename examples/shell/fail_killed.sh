@@ -1,0 +1,3 @@
+# A signal that nobody catches.
+echo before
+kill -s SEGV $$

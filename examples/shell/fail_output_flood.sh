@@ -1,0 +1,2 @@
+# Endless lines.
+yes "and so on"

@@ -1,0 +1,2 @@
+# This program is not installed anywhere.
+frobnicate --all
