@@ -1,0 +1,147 @@
+#include <criterion/criterion.h>
+#include <jansson.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/model/result.h"
+
+static struct job_result sample(void)
+{
+    struct job_result r;
+    job_result_init(&r);
+    r.verdict = VERDICT_TIME_LIMIT;
+    (void)snprintf(r.reason, sizeof r.reason, "used more than 10 ms of CPU time");
+    (void)snprintf(r.limit_name, sizeof r.limit_name, "cpu_ms");
+    r.limit_value = 10;
+    r.limit_used = 11;
+    r.run = (struct run_result){ .present = true,
+                                 .exit_code = -1,
+                                 .signal = 9,
+                                 .cpu_us = 11000,
+                                 .wall_us = 12000,
+                                 .guest_cpu_us = 10900,
+                                 .memory_peak_bytes = 1 << 20,
+                                 .oom_kills = 1,
+                                 .process_refusals = 2,
+                                 .leftover_processes = 3,
+                                 .disk_used_bytes = 4096,
+                                 .warm = true,
+                                 .out = { .total_bytes = 1ull << 40, .truncated = true } };
+    (void)snprintf(r.run.exec_error, sizeof r.run.exec_error, "bad \xff name \x01");
+    r.limits.cpu_ms = 10;
+    r.limits.open_files = 256;
+    r.compared = true;
+    r.compare = COMPARE_FLOAT;
+    (void)snprintf(r.engine, sizeof r.engine, "qemu-tcg");
+    r.vcpus = 1;
+    r.memory_mib = 256;
+    r.leased_wall_ms = 1700000000000;
+    r.ended_wall_ms = 1700000000020;
+    r.measured_ms = 20;
+    r.lease_us = 900;
+    return r;
+}
+
+Test(result, round_trip)
+{
+    struct job_result r = sample(), back;
+    cleanup_free char *detail = job_result_detail(&r);
+    struct err err = { 0 };
+    cr_assert_eq(job_result_parse_detail(detail, strlen(detail), &back, &err), 0, "%s", err.text);
+    cr_assert_eq(back.verdict, r.verdict);
+    cr_assert_str_eq(back.reason, r.reason);
+    cr_assert_str_eq(back.limit_name, "cpu_ms");
+    cr_assert_eq(back.limit_value, 10);
+    cr_assert_eq(back.limit_used, 11);
+    cr_assert(back.run.present && !back.setup.present && back.run.warm);
+    cr_assert_eq(back.run.exit_code, -1);
+    cr_assert_eq(back.run.signal, 9);
+    cr_assert_eq(back.run.memory_peak_bytes, 1 << 20);
+    cr_assert_eq(back.run.out.total_bytes, 1ull << 40);
+    cr_assert(back.run.out.truncated && !back.run.err_out.truncated);
+    cr_assert_str_eq(back.run.exec_error, "bad ? name \x01");
+    cr_assert_eq(memcmp(&back.limits, &r.limits, sizeof r.limits), 0);
+    cr_assert(back.compared && back.compare == COMPARE_FLOAT);
+    cr_assert_eq(back.measured_ms, 20);
+    cr_assert_eq(back.first_byte_us, -1);
+    cleanup_free char *again = job_result_detail(&back);
+    back.run.exec_error[0] = 0;
+    cr_assert_str_eq(again, detail);
+    for (const char *p = detail; *p; p++) {
+        cr_assert((unsigned char)*p < 0x80);
+    }
+}
+
+Test(result, every_verdict)
+{
+    for (int v = 0; v < VERDICT_COUNT; v++) {
+        struct job_result r, back;
+        job_result_init(&r);
+        r.verdict = (enum verdict)v;
+        r.setup.present = true;
+        cleanup_free char *detail = job_result_detail(&r);
+        struct err err;
+        cr_assert_eq(job_result_parse_detail(detail, strlen(detail), &back, &err), 0);
+        cr_assert_eq((int)back.verdict, v);
+        cr_assert(back.setup.present && !back.compared);
+    }
+}
+
+Test(result, refused)
+{
+    const char *bad[] = { "",
+                          "[]",
+                          "{\"verdict\":\"great\"}",
+                          "{\"verdict\":7}",
+                          "{\"run\":7}",
+                          "{\"run\":{\"cpu_us\":\"x\"}}",
+                          "{\"compare\":\"x\"}",
+                          "{\"vcpus\":99999999999}",
+                          "{\"limit\":{\"name\":\"much_too_long_a_name\"}}",
+                          "{\"run\":{\"stdout\":{\"total_bytes\":-1}}}" };
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        struct job_result r;
+        struct err err = { 0 };
+        cr_assert_eq(job_result_parse_detail(bad[i], strlen(bad[i]), &r, &err), -ERR_INVALID, "%s",
+                     bad[i]);
+        cr_assert(strncmp(err.text, "result", 6) == 0, "%s", err.text);
+    }
+    struct job_result r;
+    struct err err;
+    const char *newer =
+        "{\"verdict\":\"accepted\",\"new\":{\"x\":[1]},\"run\":{\"exit_code\":0,\"also_new\":1}}";
+    cr_assert_eq(job_result_parse_detail(newer, strlen(newer), &r, &err), 0);
+    cr_assert_eq(r.run.exit_code, 0);
+}
+
+static void bytes(const char *data, size_t len, const char *want)
+{
+    json_t *obj = json_object();
+    cr_assert_eq(json_put_bytes(obj, "stdout", data, len), 0);
+    cleanup_free char *text = json_dumps(obj, JSON_COMPACT);
+    cr_assert_str_eq(text, want);
+    json_decref(obj);
+}
+
+Test(result, bytes_as_text_or_base64)
+{
+    bytes(NULL, 0, "{\"stdout\":\"\"}");
+    bytes("a\n", 2, "{\"stdout\":\"a\\n\"}");
+    bytes("\xe3\x81\x82", 3, "{\"stdout\":\"\xe3\x81\x82\"}");
+    bytes("\xe3\x81", 2, "{\"stdout_base64\":\"44E=\"}"); /* cut in a letter */
+    bytes("a\0b", 3, "{\"stdout_base64\":\"YQBi\"}");
+    bytes("\xff", 1, "{\"stdout_base64\":\"/w==\"}");
+    bytes("\xed\xa0\x80", 3, "{\"stdout_base64\":\"7aCA\"}"); /* a surrogate */
+}
+
+Test(result, done_frees_and_resets)
+{
+    struct job_result r = sample();
+    r.run.out.head = (struct bytes){ .data = strdup("x"), .len = 1 };
+    r.run.err_out.tail = (struct bytes){ .data = strdup("y"), .len = 1 };
+    r.setup.out.tail = (struct bytes){ .data = strdup("z"), .len = 1 };
+    job_result_done(&r);
+    cr_assert_null(r.run.out.head.data);
+    cr_assert_eq(r.verdict, VERDICT_NONE);
+    job_result_done(&r);
+}
