@@ -17,12 +17,16 @@ MUST_CHECK int store_template_list(struct pg *pg, struct template_info *ret_rows
 /* ---- submission: durable when it returns ---- */
 struct submit_item {
     const struct job_spec *spec;
+    const char *id; /* id the job shall have, lower-case UUID; NULL: a new one. The same id twice is one job, so a caller that
+                     * gives ids may repeat a call whose outcome it does not know (lost connection). */
+    int seq;        /* order inside the batch; used only when first_seq is negative */
     struct id ret_id;     /* id of the new job, or of the first one with the same key and content */
     bool ret_duplicate;   /* true: the key was there with the same content; nothing was added */
     struct err ret_error; /* code CONFLICT: the key was there with other content; this item was not added */
 };
 /* Insert items (already validated, 1..SUBMIT_MAX) by COPY into a temporary table and one INSERT ... ON CONFLICT. batch_id NULL: no batch;
- * otherwise the batch row is made when missing and its job count grows. seq of item i is first_seq + i.
+ * otherwise the batch row is made when missing and its job count grows by what was added; a batch of another tenant is
+ * -ERR_CONFLICT. seq of item i is first_seq + i, or items[i].seq when first_seq is negative.
  * all_or_nothing: a conflict in any item adds nothing and returns -ERR_CONFLICT naming the item (0-based). */
 #define SUBMIT_MAX 10000
 MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch_id, const char *batch_name, int first_seq,
@@ -43,7 +47,8 @@ void dispatch_rows_done(struct dispatch_row *rows, int n);
  * Runs with synchronous_commit off: a lost dispatch is found again as an expired one. */
 MUST_CHECK int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err);
 /* Jobs in scheduled/running whose scheduled_at is older than age_ms and whose id is not in keep (ids that Redis still knows): back to
- * retrying at once. For a Redis that lost its data. Returns how many. */
+ * retrying at once; the attempt counts as lost. For a Redis that lost its data: take the ids from Redis first, then call this with an
+ * age longer than the time between a dispatch and its XADD. Returns how many. */
 MUST_CHECK int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_ids, int n_keep, struct err *err);
 /* When the next retrying job becomes due, milliseconds from now; -1 when none (returned through ret_ms). */
 MUST_CHECK int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err);
@@ -57,10 +62,13 @@ struct commit_item {
     const struct usage_record *usage; /* METER_COUNT records; NULL: not billed */
     bool ret_won;                     /* false: another attempt is in force or the job has ended; nothing was written */
 };
-/* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, not terminal), result row, usage rows, attempt row. */
+/* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, in flight), result row, usage rows, attempt row.
+ * After an error nothing of the call is in force, or (connection lost at the commit) all of it: the same call can be repeated, and
+ * ret_won is true where this worker's attempt already stands. Verdict infra_error ends as dead, cancelled as cancelled. */
 MUST_CHECK int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err);
 /* A fault of ours in attempt `attempt`: retrying after delay_ms, or, when attempt >= attempts_max, dead with verdict infra_error and a
- * result row saying why. No-op when that attempt is not in force. ret_dead may be NULL. */
+ * result row saying why. No-op when that attempt is not in force. worker_lost: outcome "lost" instead of "infra". ret_dead may be NULL.
+ * Follow it with queue_wake, so that the scheduler learns when the job is due. */
 MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const char *worker, bool worker_lost,
                                     const char *reason, int64_t delay_ms, int attempts_max, bool *ret_dead, struct err *err);
 /* scheduled -> running, best effort, not on the latency path (may be batched). */
@@ -89,7 +97,8 @@ struct result_row {
     char *last_error;                  /* or NULL */
 };
 void result_row_done(struct result_row *row);
-/* Calls fn for each job of the batch in submission order (a cursor: memory does not grow with the batch). fn returns <0 to stop. */
+/* Calls fn for each job of the batch in submission order, row by row off the wire: memory does not grow with the batch. fn must not
+ * use pg; it returns <0 to stop, which is returned. A batch without rows calls nothing and returns 0; returns the count. */
 typedef int (*result_fn)(void *ctx, const struct result_row *row, struct err *err);
 MUST_CHECK int store_results(struct pg *pg, const char *batch_id, result_fn fn, void *ctx, struct err *err);
 /* One job; -ERR_NOT_FOUND. Caller calls result_row_done. */

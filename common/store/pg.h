@@ -4,19 +4,29 @@
  * reconnect once by itself, so callers only retry. Statements are prepared on first use, by name. */
 #pragma once
 #include <libpq-fe.h>
+#include <stdbool.h>
 #include "common/base/err.h"
 
+#define PG_URL_MAX 512       /* bytes of a connection string, NUL included */
+#define PG_STATEMENTS_MAX 64 /* prepared statements of one connection */
+
 struct pg {
-    PGconn *conn;
-    char url[512];
-    unsigned generation; /* counts connections: prepared statements belong to one */
+    PGconn *conn; /* NULL: not connected */
+    char url[PG_URL_MAX];
+    unsigned generation; /* counts connections: what follows belongs to one */
+    const void *prepared[PG_STATEMENTS_MAX];
+    int n_prepared;
+    bool has_intake; /* the temporary table of store_submit was made */
 };
 
+/* Connect. url: a libpq connection string or URI. -ERR_UNAVAILABLE when the server cannot be reached; pg is then closed
+ * but keeps the url, so pg_ensure can be called until the server is there. */
 MUST_CHECK int pg_open(struct pg *pg, const char *url, struct err *err);
 void pg_close(struct pg *pg);
 /* Reconnect when the connection is not usable; 0 when usable afterwards. */
 MUST_CHECK int pg_ensure(struct pg *pg, struct err *err);
-/* Map a failed PGresult to an err: 08/57P -> UNAVAILABLE, 23505 -> CONFLICT, else DB. Clears res. */
+/* Map a failed PGresult to an err: lost connection, 08, 57P, 53300 -> UNAVAILABLE, 23505 -> CONFLICT, class 22 (a value the
+ * database cannot hold) -> INVALID, else DB. Clears res (NULL allowed). */
 int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err);
 
 /* Apply the migrations of schemas/sql (compiled in) that are missing, each in a transaction, under an advisory lock: safe

@@ -11,12 +11,18 @@
 
 #define QUEUE_PREFIX "brood:"
 
+#define QUEUE_URL_MAX 512
+#define QUEUE_TIMEOUT_MS 5000 /* connect, and every command beyond the time it was asked to block */
+#define QUEUE_STREAM_ID_MAX 40
+#define QUEUE_WORKER_MAX 64
+
 struct queue {
-    redisContext *ctx;
-    char url[512];
+    redisContext *ctx; /* NULL: not connected */
+    char url[QUEUE_URL_MAX];
+    int64_t timeout_ms; /* in force on the socket */
 };
 
-/* url: unix:///path or redis://host:port. timeout_ms bounds connect and every non-blocking command. */
+/* url: unix:///path or redis://host[:port]. -ERR_UNAVAILABLE when the server is not there: q keeps the url and the next call tries again. */
 MUST_CHECK int queue_open(struct queue *q, const char *url, struct err *err);
 void queue_close(struct queue *q);
 /* Make the streams' consumer groups when missing. */
@@ -26,24 +32,25 @@ MUST_CHECK int queue_setup(struct queue *q, struct err *err);
 /* Anyone may XADD brood:intake * job <json> [tenant T] [batch UUID] [seq N]. */
 struct intake_entry {
     char stream_id[40];
-    char *job;  /* JSON as given, or NULL for a wake-up */
+    char *job;  /* JSON as given; NULL: none (a wake-up, or an entry without the field) */
     size_t job_len;
+    bool wake;
     char tenant[JOB_TENANT_MAX + 1]; /* "" = default; a tenant that breaks the rule is kept as "?" and refused by the scheduler */
-    char batch[ID_TEXT_BYTES];       /* "" = none */
-    int seq;
+    char batch[ID_TEXT_BYTES];       /* "" = none; one that is no UUID is kept as "?" */
+    int seq;                         /* -1: given, but not a number from 0 to 2^31-1 */
 };
 void intake_entries_done(struct intake_entry *entries, int n);
 MUST_CHECK int queue_intake_add(struct queue *q, const char *job, size_t len, const char *tenant, const char *batch, int seq,
                                 struct err *err);
 /* Wake the scheduler: rows were put into Postgres by somebody else (XADD brood:intake * wake 1). */
 MUST_CHECK int queue_wake(struct queue *q, struct err *err);
-/* Up to max entries for consumer; waits up to block_ms when there are none. First call with recover = true returns what this group had taken but not
- * acknowledged (a scheduler that died). Returns the count. */
+/* Up to max entries for consumer; waits up to block_ms when there are none. recover = true returns, without waiting, the first max entries the
+ * group had taken but not acknowledged (a scheduler that died, a batch that failed), and 0 when there are none. Returns the count. */
 MUST_CHECK int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max, int64_t block_ms,
                                  struct intake_entry *ret_entries, struct err *err);
 /* XACK + XDEL. */
 MUST_CHECK int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n, struct err *err);
-/* Refused intake: kept on brood:rejected (capped) with the reason, and as an event. */
+/* Refused intake: in one MULTI kept on brood:rejected (capped) with the reason, announced as an event, acknowledged and removed. */
 MUST_CHECK int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const struct err *why, struct err *err);
 
 /* ---- ready: brood:ready, group "workers" ---- */
@@ -72,7 +79,7 @@ MUST_CHECK int queue_claim(struct queue *q, const char *consumer, int64_t block_
 /* Renew claims (XCLAIM ... JUSTID by the same consumer, only where that consumer still owns it). ret_owned[i] false: lost to another. */
 MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer, const char *const *stream_ids, int n, bool *ret_owned,
                                  struct err *err);
-/* XACK + XDEL; true through ret_owned (may be NULL) when the entry was still there. */
+/* XACK + XDEL, pipelined. */
 MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err);
 struct expired_claim {
     char stream_id[40], job_id[ID_TEXT_BYTES], worker[64];

@@ -1,0 +1,171 @@
+/* Dispatch: which waiting jobs become ready, and finding again those whose place in Redis was lost.
+ *
+ * A dispatch need not be durable: when the server crashes before it reached the disk, the job is
+ * waiting again and is dispatched again with the same attempt number; the entry that Redis still
+ * has is then one of two for that attempt, and the guarded commit lets the first one win. Hence
+ * synchronous_commit off. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/store/jobs.h"
+#include "common/store/pg_internal.h"
+
+static const struct statement dispatch = {
+    "dispatch",
+    "WITH pick AS (SELECT id FROM jobs WHERE state IN ('queued','retrying') AND not_before <= now()"
+    "  ORDER BY not_before, id LIMIT $1::int FOR UPDATE SKIP LOCKED),"
+    " moved AS (UPDATE jobs j SET state = 'scheduled', attempt = j.attempt + 1, scheduled_at = "
+    "clock_timestamp()"
+    "  FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
+    "j.submitted_at, j.spec, j.not_before)"
+    " SELECT id::text, tenant, template, attempt, " PG_MS(
+        "submitted_at") ", spec FROM moved ORDER BY not_before, id"
+};
+static const struct statement next_due = {
+    "next_due", "SELECT coalesce(greatest(0, ceil(extract(epoch from min(not_before) - "
+                "clock_timestamp()) * 1000))::int8, -1)"
+                " FROM (SELECT not_before FROM jobs WHERE state IN ('queued','retrying') ORDER BY "
+                "not_before, id LIMIT 1) first"
+};
+static const struct statement requeue_lost = {
+    "requeue_lost", "WITH lost AS (UPDATE jobs SET state = 'retrying', not_before = now(), "
+                    "last_error = 'its entry in Redis was lost'"
+                    "  WHERE state IN ('scheduled','running') AND scheduled_at < clock_timestamp() "
+                    "- $1::int8 * interval '1 ms'"
+                    "  AND NOT (id = ANY ($2::uuid[])) RETURNING id, attempt),"
+                    " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"
+                    "  SELECT id, attempt, '', 'lost', 'its entry in Redis was lost' FROM lost ON "
+                    "CONFLICT DO NOTHING)"
+                    " SELECT count(*) FROM lost"
+};
+static const struct statement mark_running = {
+    "mark_running", "UPDATE jobs SET state = 'running' WHERE id = $1::uuid AND attempt = $2::int "
+                    "AND state = 'scheduled'"
+};
+
+void dispatch_rows_done(struct dispatch_row *rows, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(rows[i].spec);
+        rows[i].spec = NULL;
+    }
+}
+
+struct dispatch_ctx {
+    struct dispatch_row *rows;
+    int max, n;
+};
+
+#define DISPATCH_INDEX 2 /* of the statement in its pipeline */
+
+static int on_dispatched(void *ctx, int index, const PGresult *res, struct err *err)
+{
+    (void)err;
+    struct dispatch_ctx *d = ctx;
+    if (index != DISPATCH_INDEX) {
+        return 0;
+    }
+    int n = PQntuples(res);
+    assert(n <= d->max);
+    for (int i = 0; i < n; i++) {
+        struct dispatch_row *r = &d->rows[i];
+        pg_copy(res, i, 0, r->job_id, sizeof r->job_id);
+        pg_copy(res, i, 1, r->tenant, sizeof r->tenant);
+        pg_copy(res, i, 2, r->template_name, sizeof r->template_name);
+        r->attempt = (int)pg_int(res, i, 3);
+        r->submitted_ms = pg_int(res, i, 4);
+        r->spec = pg_dup(res, i, 5, &r->spec_len);
+    }
+    d->n = n;
+    return 0;
+}
+
+int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err)
+{
+    assert(max > 0);
+    static const struct statement *const all[] = { &stmt_begin, &stmt_async_commit, &dispatch,
+                                                   &stmt_commit };
+    const int n_all = sizeof all / sizeof all[0];
+    int rc = pg_ensure(pg, err);
+    for (int i = 0; i < n_all && rc >= 0; i++) {
+        rc = pg_prepare(pg, all[i], err);
+    }
+    if (rc < 0 || (rc = pg_pipeline_begin(pg, err)) < 0) {
+        return rc;
+    }
+    struct pg_params p = { .n = 0 };
+    pg_add_int(&p, max);
+    for (int i = 0; i < n_all; i++) { /* one trip to the server: this is on the way of every job */
+        if ((rc = pg_pipeline_send(pg, all[i], i == DISPATCH_INDEX ? &p : NULL, false, err)) < 0) {
+            return rc;
+        }
+    }
+    struct dispatch_ctx ctx = { .rows = ret_rows, .max = max };
+    rc = pg_pipeline_finish(pg, n_all, on_dispatched, &ctx, "dispatch", err);
+    if (rc < 0) {
+        dispatch_rows_done(ret_rows, ctx.n);
+        pg_rollback(pg);
+        return rc;
+    }
+    return ctx.n;
+}
+
+int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_ids, int n_keep,
+                       struct err *err)
+{
+    int rc = pg_ensure(pg, err);
+    if (rc < 0) {
+        return rc;
+    }
+    cleanup_buf struct buf keep;
+    buf_init(&keep, 64u << 20);
+    rc = buf_add_str(&keep, "{", err);
+    for (int i = 0; i < n_keep && rc == 0; i++) {
+        if (!id_valid(
+                keep_ids[i])) { /* somebody else's writing on the stream: it protects nothing */
+            continue;
+        }
+        rc = keep.len > 1 ? buf_add_str(&keep, ",", err) : 0;
+        rc = rc < 0 ? rc : buf_add_str(&keep, keep_ids[i], err);
+    }
+    rc = rc < 0 ? rc : buf_add_str(&keep, "}", err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct pg_params p = { .n = 0 };
+    pg_add_int(&p, age_ms);
+    pg_add_text(&p, keep.data);
+    cleanup_pgresult PGresult *res = NULL;
+    rc = pg_run(pg, &requeue_lost, &p, false, &res, err);
+    return rc < 0 ? rc : (int)pg_int(res, 0, 0);
+}
+
+int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err)
+{
+    int rc = pg_ensure(pg, err);
+    if (rc < 0) {
+        return rc;
+    }
+    cleanup_pgresult PGresult *res = NULL;
+    rc = pg_run(pg, &next_due, NULL, false, &res, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret_ms = pg_int(res, 0, 0);
+    return 0;
+}
+
+int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err)
+{
+    int rc = pg_ensure(pg, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct pg_params p = { .n = 0 };
+    pg_add_text(&p, job_id);
+    pg_add_int(&p, attempt);
+    rc = pg_run(pg, &mark_running, &p, false, NULL, err);
+    return rc < 0 ? rc : 0;
+}

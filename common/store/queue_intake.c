@@ -1,0 +1,162 @@
+/* The intake stream: where anyone may put a job, and the scheduler takes them in batches.
+ *
+ * An entry stays pending in the group until it is acknowledged, which happens when its row is in
+ * Postgres or its refusal is on record: a scheduler that dies in between finds it again. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/store/queue_internal.h"
+
+#define REJECTED_MAX "10000"               /* entries kept, about */
+#define REJECTED_JOB_BYTES_MAX (64u << 10) /* of a refused job's text */
+#define EVENTS_MAX "10000"
+#define INTAKE_READ_MAX 10000
+
+void intake_entries_done(struct intake_entry *entries, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(entries[i].job);
+        entries[i].job = NULL;
+    }
+}
+
+int queue_intake_add(struct queue *q, const char *job, size_t len, const char *tenant,
+                     const char *batch, int seq, struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_strs(&a, "XADD", KEY_INTAKE, "*", "job", NULL);
+    args_mem(&a, job, len);
+    if (tenant && *tenant) {
+        args_strs(&a, "tenant", tenant, NULL);
+    }
+    if (batch && *batch) {
+        args_strs(&a, "batch", batch, "seq", NULL);
+        args_int(&a, seq);
+    }
+    return queue_command(q, &a, 0, NULL, err);
+}
+
+int queue_wake(struct queue *q, struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_strs(&a, "XADD", KEY_INTAKE, "*", "wake", "1", NULL);
+    return queue_command(q, &a, 0, NULL, err);
+}
+
+static void read_entry(const redisReply *fields, struct intake_entry *e)
+{
+    const redisReply *job = field_of(fields, "job");
+    e->wake = field_of(fields, "wake") != NULL;
+    if (job) {
+        e->job = malloc(job->len + 1);
+        if (!e->job) {
+            abort();
+        }
+        memcpy(e->job, job->str, job->len);
+        e->job[job->len] = 0;
+        e->job_len = job->len;
+    }
+    if (!field_copy(fields, "tenant", e->tenant, sizeof e->tenant) && field_of(fields, "tenant")) {
+        memcpy(e->tenant, "?", 2);
+    }
+    bool got = field_copy(fields, "batch", e->batch, sizeof e->batch);
+    if (field_of(fields, "batch") && (!got || (e->batch[0] && !id_valid(e->batch)))) {
+        memcpy(e->batch, "?", 2);
+    }
+    int64_t seq = 0;
+    if (field_of(fields, "seq") && !field_int(fields, "seq", 0, INT32_MAX, &seq)) {
+        seq = -1;
+    }
+    e->seq = (int)seq;
+}
+
+/* XAUTOCLAIM over the whole group: whoever took them, they were not finished. */
+static int read_pending(struct queue *q, const char *consumer, int max, redisReply **ret_reply,
+                        struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_strs(&a, "XAUTOCLAIM", KEY_INTAKE, GROUP_SCHEDULER, consumer, "0", "0-0", "COUNT", NULL);
+    args_int(&a, max);
+    return queue_command(q, &a, 0, ret_reply, err);
+}
+
+int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max,
+                      int64_t block_ms, struct intake_entry *ret_entries, struct err *err)
+{
+    assert(max > 0 && max <= INTAKE_READ_MAX && block_ms >= 0);
+    cleanup_reply redisReply *r = NULL;
+    const redisReply *entries = NULL;
+    int rc;
+    if (recover) {
+        if ((rc = read_pending(q, consumer, max, &r, err)) < 0) {
+            return rc;
+        }
+        if (r->type != REDIS_REPLY_ARRAY || r->elements < 2 ||
+            r->element[1]->type != REDIS_REPLY_ARRAY) {
+            return queue_bad_reply(err, "XAUTOCLAIM");
+        }
+        entries = r->element[1];
+    } else {
+        struct args a = { .n = 0 };
+        args_strs(&a, "XREADGROUP", "GROUP", GROUP_SCHEDULER, consumer, "COUNT", NULL);
+        args_int(&a, max);
+        if (block_ms > 0) {
+            args_str(&a, "BLOCK");
+            args_int(&a, block_ms);
+        }
+        args_strs(&a, "STREAMS", KEY_INTAKE, ">", NULL);
+        if ((rc = queue_command(q, &a, block_ms, &r, err)) < 0) {
+            return rc;
+        }
+        entries = stream_entries(r);
+    }
+    int n = 0;
+    for (size_t i = 0; entries && i < entries->elements && n < max; i++) {
+        struct intake_entry e = { .seq = 0 };
+        const redisReply *fields = entry_fields(entries->element[i], e.stream_id);
+        if (!fields) {
+            continue; /* deleted while it was pending */
+        }
+        read_entry(fields, &e);
+        ret_entries[n++] = e;
+    }
+    return n;
+}
+
+int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n, struct err *err)
+{
+    int rc = queue_ensure(q, 0, err);
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct args ack = { .n = 0 }, del = { .n = 0 };
+        args_strs(&ack, "XACK", KEY_INTAKE, GROUP_SCHEDULER, entries[i].stream_id, NULL);
+        args_strs(&del, "XDEL", KEY_INTAKE, entries[i].stream_id, NULL);
+        rc = queue_append(q, &ack, err);
+        rc = rc < 0 ? rc : queue_append(q, &del, err);
+    }
+    return rc < 0 ? rc : queue_replies(q, 2 * n, NULL, err);
+}
+
+int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const struct err *why,
+                        struct err *err)
+{
+    size_t len = entry->job_len < REJECTED_JOB_BYTES_MAX ? entry->job_len : REJECTED_JOB_BYTES_MAX;
+    struct args c[6] = { { .n = 0 } };
+    args_str(&c[0], "MULTI");
+    args_strs(&c[1], "XADD", KEY_REJECTED, "MAXLEN", "~", REJECTED_MAX, "*", "intake",
+              entry->stream_id, "code", err_word(why->code), "reason", why->text, "tenant",
+              entry->tenant, "batch", entry->batch, "job", NULL);
+    args_mem(&c[1], entry->job, len);
+    args_strs(&c[2], "XADD", KEY_EVENTS, "MAXLEN", "~", EVENTS_MAX, "*", "type", "job.rejected",
+              "intake", entry->stream_id, "batch", entry->batch, "reason", why->text, "at", NULL);
+    args_int(&c[2], wall_ms());
+    args_strs(&c[3], "XACK", KEY_INTAKE, GROUP_SCHEDULER, entry->stream_id, NULL);
+    args_strs(&c[4], "XDEL", KEY_INTAKE, entry->stream_id, NULL);
+    args_str(&c[5], "EXEC");
+    int rc = queue_ensure(q, 0, err);
+    for (int i = 0; i < 6 && rc == 0; i++) {
+        rc = queue_append(q, &c[i], err);
+    }
+    return rc < 0 ? rc : queue_replies(q, 6, NULL, err);
+}

@@ -1,0 +1,289 @@
+/* The ready stream: jobs that a worker may start now, and the claims on them.
+ *
+ * A claim is an entry of the group's pending list. Its holder renews it by resetting its idle time;
+ * one that was idle for longer than the lease is taken over by the scheduler. What must not be torn
+ * apart (check the owner and renew; take over and say who held it) is a script: Redis runs it as
+ * one step. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/store/queue_internal.h"
+
+#define RENEW_MAX 4096
+
+/* KEYS[1] stream; ARGV group, consumer, ids... -> array of 1 or 0 */
+static const char renew_script[] =
+    "local out = {} "
+    "for i = 3, #ARGV do "
+    " local p = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2]) "
+    " if #p > 0 then redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID') end "
+    " out[#out + 1] = #p > 0 and 1 or 0 "
+    "end return out";
+/* KEYS[1] stream; ARGV group, new owner, lease ms, max -> array of {id, old owner, job, attempt} */
+static const char expired_script[] =
+    "local out = {} "
+    "local p = redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], '-', '+', ARGV[4]) "
+    "for _, e in ipairs(p) do "
+    " local c = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], e[1], 'JUSTID') "
+    " local r = redis.call('XRANGE', KEYS[1], e[1], e[1]) "
+    " if #r == 0 then redis.call('XACK', KEYS[1], ARGV[1], e[1]) "
+    " elseif #c > 0 then "
+    "  local f = r[1][2] local job, attempt = '', '' "
+    "  for i = 1, #f, 2 do if f[i] == 'job' then job = f[i + 1] elseif f[i] == 'attempt' then "
+    "attempt = f[i + 1] end end "
+    "  out[#out + 1] = { e[1], e[2], job, attempt } "
+    " end "
+    "end return out";
+/* KEYS[1] stream; ARGV max -> job ids, at most max + 1 */
+static const char ids_script[] =
+    "local out, from = {}, '-' "
+    "while #out <= tonumber(ARGV[1]) do "
+    " local r = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 64) "
+    " if #r == 0 then break end "
+    " for _, e in ipairs(r) do "
+    "  local f = e[2] "
+    "  for i = 1, #f, 2 do if f[i] == 'job' then out[#out + 1] = f[i + 1] end end "
+    "  from = '(' .. e[1] "
+    " end "
+    "end return out";
+
+void claim_done(struct claim *c)
+{
+    free(c->spec);
+    c->spec = NULL;
+}
+
+int queue_ready_add(struct queue *q, const struct ready_item *items, int n, struct err *err)
+{
+    int rc = queue_ensure(q, 0, err);
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct args a = { .n = 0 };
+        args_strs(&a, "XADD", KEY_READY, "*", "job", items[i].job_id, "tenant", items[i].tenant,
+                  "attempt", NULL);
+        args_int(&a, items[i].attempt);
+        args_str(&a, "submitted");
+        args_int(&a, items[i].submitted_ms);
+        args_str(&a, "spec");
+        args_mem(&a, items[i].spec, items[i].spec_len);
+        rc = queue_append(q, &a, err);
+    }
+    return rc < 0 ? rc : queue_replies(q, n, NULL, err);
+}
+
+static int depth_once(struct queue *q, redisReply *replies[2], struct err *err)
+{
+    struct args len = { .n = 0 }, pending = { .n = 0 };
+    args_strs(&len, "XLEN", KEY_READY, NULL);
+    args_strs(&pending, "XPENDING", KEY_READY, GROUP_WORKERS, NULL);
+    int rc = queue_ensure(q, 0, err);
+    rc = rc < 0 ? rc : queue_append(q, &len, err);
+    rc = rc < 0 ? rc : queue_append(q, &pending, err);
+    return rc < 0 ? rc : queue_replies(q, 2, replies, err);
+}
+
+int queue_ready_depth(struct queue *q, int64_t *ret_unclaimed, int64_t *ret_claimed,
+                      struct err *err)
+{
+    redisReply *r[2] = { NULL, NULL };
+    struct err first;
+    int rc = depth_once(q, r, &first);
+    if (rc < 0 && strstr(first.text, "NOGROUP")) { /* Redis lost its data */
+        rc = queue_setup(q, err);
+        rc = rc < 0 ? rc : depth_once(q, r, err);
+    } else if (rc < 0 && err) {
+        *err = first;
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    cleanup_reply redisReply *len = r[0];
+    cleanup_reply redisReply *pending = r[1];
+    if (len->type != REDIS_REPLY_INTEGER || pending->type != REDIS_REPLY_ARRAY ||
+        pending->elements < 1 || pending->element[0]->type != REDIS_REPLY_INTEGER) {
+        return queue_bad_reply(err, "XPENDING");
+    }
+    int64_t claimed = pending->element[0]->integer, all = len->integer;
+    *ret_claimed = claimed;
+    *ret_unclaimed = all > claimed ? all - claimed : 0;
+    return 0;
+}
+
+/* false: malformed. */
+static bool read_claim(const redisReply *fields, struct claim *c)
+{
+    const redisReply *spec = field_of(fields, "spec");
+    int64_t attempt, submitted;
+    if (!spec || !field_copy(fields, "job", c->job_id, sizeof c->job_id) || !id_valid(c->job_id) ||
+        !field_copy(fields, "tenant", c->tenant, sizeof c->tenant) ||
+        !field_int(fields, "attempt", 1, INT32_MAX, &attempt) ||
+        !field_int(fields, "submitted", 0, INT64_MAX, &submitted)) {
+        return false;
+    }
+    c->attempt = (int)attempt;
+    c->submitted_ms = submitted;
+    c->spec_len = spec->len;
+    c->spec = malloc(spec->len + 1);
+    if (!c->spec) {
+        abort();
+    }
+    memcpy(c->spec, spec->str, spec->len);
+    c->spec[spec->len] = 0;
+    return true;
+}
+
+int queue_claim(struct queue *q, const char *consumer, int64_t block_ms, struct claim *ret_claim,
+                struct err *err)
+{
+    assert(block_ms >= 0);
+    int64_t until = mono_ms() + block_ms;
+    for (;;) {
+        int64_t left = until - mono_ms();
+        struct args a = { .n = 0 };
+        args_strs(&a, "XREADGROUP", "GROUP", GROUP_WORKERS, consumer, "COUNT", "1", NULL);
+        if (left > 0) {
+            args_str(&a, "BLOCK");
+            args_int(&a, left);
+        }
+        args_strs(&a, "STREAMS", KEY_READY, ">", NULL);
+        cleanup_reply redisReply *r = NULL;
+        int rc = queue_command(q, &a, left > 0 ? left : 0, &r, err);
+        if (rc < 0) {
+            return rc;
+        }
+        const redisReply *entries = stream_entries(r);
+        if (!entries || entries->elements == 0) {
+            if (mono_ms() >= until) {
+                return 0;
+            }
+            continue; /* the stream went away and was made anew */
+        }
+        struct claim c = { .spec = NULL };
+        const redisReply *fields = entry_fields(entries->element[0], c.stream_id);
+        if (!fields) {
+            return queue_bad_reply(err, "XREADGROUP");
+        }
+        if (read_claim(fields, &c)) {
+            *ret_claim = c;
+            return 1;
+        }
+        const char *ids[] = { c.stream_id };
+        if ((rc = queue_claim_ack(q, ids, 1, err)) < 0) {
+            return rc;
+        }
+    }
+}
+
+static int renew_one(struct queue *q, const char *consumer, const char *const *ids, int n,
+                     bool *ret_owned, struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_eval(&a, renew_script, KEY_READY);
+    args_strs(&a, GROUP_WORKERS, consumer, NULL);
+    for (int i = 0; i < n; i++) {
+        args_str(&a, ids[i]);
+    }
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (r->type != REDIS_REPLY_ARRAY || r->elements != (size_t)n) {
+        return queue_bad_reply(err, "renew");
+    }
+    for (int i = 0; i < n; i++) {
+        ret_owned[i] = r->element[i]->type == REDIS_REPLY_INTEGER && r->element[i]->integer == 1;
+    }
+    return 0;
+}
+
+#define RENEW_STEP 16 /* ids in one call of the script: QUEUE_ARGS_MAX less its head */
+
+int queue_claim_renew(struct queue *q, const char *consumer, const char *const *stream_ids, int n,
+                      bool *ret_owned, struct err *err)
+{
+    assert(n >= 0 && n <= RENEW_MAX);
+    for (int i = 0; i < n; i += RENEW_STEP) {
+        int step = n - i < RENEW_STEP ? n - i : RENEW_STEP;
+        int rc = renew_one(q, consumer, stream_ids + i, step, ret_owned + i, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err)
+{
+    int rc = queue_ensure(q, 0, err);
+    for (int i = 0; i < n && rc == 0; i++) {
+        struct args ack = { .n = 0 }, del = { .n = 0 };
+        args_strs(&ack, "XACK", KEY_READY, GROUP_WORKERS, stream_ids[i], NULL);
+        args_strs(&del, "XDEL", KEY_READY, stream_ids[i], NULL);
+        rc = queue_append(q, &ack, err);
+        rc = rc < 0 ? rc : queue_append(q, &del, err);
+    }
+    return rc < 0 ? rc : queue_replies(q, 2 * n, NULL, err);
+}
+
+static void copy_reply(const redisReply *r, char *out, size_t room)
+{
+    (void)snprintf(out, room, "%s", r->type == REDIS_REPLY_STRING ? r->str : "");
+}
+
+int queue_expired(struct queue *q, int64_t lease_ms, struct expired_claim *ret_rows, int max,
+                  struct err *err)
+{
+    assert(lease_ms > 0 && max > 0);
+    struct args a = { .n = 0 };
+    args_eval(&a, expired_script, KEY_READY);
+    args_strs(&a, GROUP_WORKERS, GROUP_SCHEDULER, NULL);
+    args_int(&a, lease_ms);
+    args_int(&a, max);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (r->type != REDIS_REPLY_ARRAY || r->elements > (size_t)max) {
+        return queue_bad_reply(err, "expired");
+    }
+    for (size_t i = 0; i < r->elements; i++) {
+        const redisReply *row = r->element[i];
+        if (row->type != REDIS_REPLY_ARRAY || row->elements != 4) {
+            return queue_bad_reply(err, "expired");
+        }
+        struct expired_claim *e = &ret_rows[i];
+        char attempt[24];
+        copy_reply(row->element[0], e->stream_id, sizeof e->stream_id);
+        copy_reply(row->element[1], e->worker, sizeof e->worker);
+        copy_reply(row->element[2], e->job_id, sizeof e->job_id);
+        copy_reply(row->element[3], attempt, sizeof attempt);
+        e->attempt =
+            (int)strtol(attempt, NULL, 10); /* 0 for rubbish: the caller only acknowledges it */
+    }
+    return (int)r->elements;
+}
+
+int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], int max, struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_eval(&a, ids_script, KEY_READY);
+    args_int(&a, max);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (r->type != REDIS_REPLY_ARRAY) {
+        return queue_bad_reply(err, "ready ids");
+    }
+    if (r->elements > (size_t)max) {
+        return err_set(err, ERR_TOO_LARGE, "Redis: more than %d entries on %s", max, KEY_READY);
+    }
+    for (size_t i = 0; i < r->elements; i++) {
+        copy_reply(r->element[i], ret_ids[i], ID_TEXT_BYTES);
+    }
+    return (int)r->elements;
+}
