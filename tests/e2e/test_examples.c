@@ -1,0 +1,62 @@
+/* The example batch: every job's verdict is the one its label names, and its bill is complete. */
+#include <criterion/criterion.h>
+#include <string.h>
+#include "common/base/cleanup.h"
+#include "tests/e2e/cli.h"
+
+#define EXAMPLE_JOBS_MIN 80
+#define EXAMPLE_FAILING_MIN 20
+
+/* word is one of "a|b|c". */
+static bool among(const char *alternatives, const char *word)
+{
+    size_t n = strlen(word);
+    for (const char *p = alternatives; n > 0; p += strcspn(p, "|") + 1) {
+        if (strcspn(p, "|") == n && strncmp(p, word, n) == 0) {
+            return true;
+        }
+        if (!p[strcspn(p, "|")]) {
+            return false;
+        }
+    }
+    return false;
+}
+
+Test(examples, every_verdict_is_as_expected)
+{
+    cleanup_e2e_run struct e2e_run r;
+    E2E_BROOD(&r, E2E_BATCH_MS, "submit", E2E_SOURCE_DIR "/examples/batch.jsonl", "--json");
+    cr_assert_eq(r.exit_code, 0, "submit: %s", r.err.data);
+    json_t *said = json_loads(r.out.data, 0, NULL);
+    const char *batch = json_string_value(json_object_get(said, "batch"));
+    cr_assert_not_null(batch);
+    json_t *results = e2e_wait_results(batch, E2E_BATCH_MS), *result;
+    size_t i;
+    int failing = 0;
+    json_array_foreach(results, i, result)
+    {
+        const char *want = json_string_value(e2e_at(result, "labels.expected_verdict"));
+        cr_assert_not_null(want, "job %zu has no label expected_verdict", i);
+        cr_expect(among(want, e2e_verdict(result)), "%s: %s (%s), should be %s",
+                  json_string_value(e2e_at(result, "name")), e2e_verdict(result),
+                  json_string_value(e2e_at(result, "reason")), want);
+        cr_expect_eq(json_integer_value(e2e_at(result, "seq")), (json_int_t)i,
+                     "results are in submission order");
+        failing += strcmp(want, "accepted") != 0;
+    }
+    cr_expect_geq(json_array_size(results), EXAMPLE_JOBS_MIN);
+    cr_expect_geq(failing, EXAMPLE_FAILING_MIN);
+    json_decref(results);
+
+    cr_expect_eq(e2e_sql("SELECT count(*) FROM jobs j WHERE batch_id = '%s' AND (SELECT count(*) "
+                         "FROM usage_records u "
+                         "WHERE u.job_id = j.id) <> 2",
+                         batch),
+                 0, "two usage records for each billed job");
+    cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id "
+                         "WHERE batch_id = '%s' AND "
+                         "(charged_ms < measured_ms OR cost_nanousd <= 0)",
+                         batch),
+                 0);
+    json_decref(said);
+}
