@@ -1,0 +1,393 @@
+/* The QEMU engine: one child process a machine, driven by QMP over an inherited socket pair.
+ *
+ * The commands that a start needs are all written at once, before QEMU has even read its first byte: loading a clone's state
+ * (from an inherited fd) costs no round trip. The capability x-ignore-shared leaves guest RAM out of the state, events
+ * makes the end of a migration an event instead of a poll. No machine needs a file or a socket path of its own. */
+#include "vmpool/engine_qemu.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "vmpool/kvm_probe.h"
+#include "vmpool/qmp.h"
+#include "vmpool/spawn.h"
+#include "vmpool/tsc.h"
+
+#define STDERR_TAIL_BYTES 2048u
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
+
+struct machine {
+    struct event_base *base;
+    machine_listener *listener;
+    void *user;
+    pid_t pid;
+    int pidfd, channel, schedstat, state, stderr_fd;
+    struct event *exited, *stderr_ev;
+    struct qmp *qmp;
+    bool clone, failed, loaded, saving, have_thread, migrated, gone;
+    char tail[STDERR_TAIL_BYTES];
+    size_t tail_len;
+};
+
+static void tell(struct machine *m, enum machine_event event, const char *text)
+{
+    m->listener(m->user, event, text);
+}
+
+static void fail(struct machine *m, const char *why)
+{
+    if (m->failed || m->gone) {
+        return;
+    }
+    m->failed = true;
+    char text[ENGINE_TEXT_MAX + STDERR_TAIL_BYTES + 4];
+    (void)snprintf(text, sizeof text, "%s%s%.*s", why, m->tail_len ? ": " : "", (int)m->tail_len, m->tail);
+    tell(m, MACHINE_FAILED, text);
+}
+
+/* Keep the last bytes; control characters would spoil the log. */
+static void read_stderr(struct machine *m)
+{
+    char chunk[1024];
+    ssize_t n;
+    while (m->stderr_fd >= 0 && (n = read(m->stderr_fd, chunk, sizeof chunk)) > 0) {
+        for (ssize_t i = 0; i < n; i++) {
+            if (m->tail_len == sizeof m->tail) {
+                memmove(m->tail, m->tail + sizeof m->tail / 2, sizeof m->tail / 2);
+                m->tail_len = sizeof m->tail / 2;
+            }
+            m->tail[m->tail_len++] = chunk[i] >= ' ' && chunk[i] < 127 ? chunk[i] : ' ';
+        }
+    }
+}
+
+static void on_stderr(evutil_socket_t fd, short what, void *arg)
+{
+    struct machine *m = arg;
+    char c;
+    (void)what;
+    read_stderr(m);
+    ssize_t n = read(fd, &c, 0);
+    if (n < 0 && errno != EAGAIN) {
+        (void)event_del(m->stderr_ev);
+    }
+}
+
+static void on_exited(evutil_socket_t fd, short what, void *arg)
+{
+    struct machine *m = arg;
+    (void)what;
+    if (!spawn_reap(fd)) {
+        return;
+    }
+    (void)event_del(m->exited);
+    read_stderr(m);
+    (void)event_del(m->stderr_ev);
+    qmp_free(TAKE_PTR(m->qmp));
+    m->gone = true;
+    char text[STDERR_TAIL_BYTES + 1];
+    (void)snprintf(text, sizeof text, "%.*s", (int)m->tail_len, m->tail);
+    tell(m, MACHINE_EXITED, text); /* may free m */
+}
+
+static void on_closed(void *user, const char *why)
+{
+    struct machine *m = user;
+    if (why != qmp_ended) { /* else its exit follows and brings the reason */
+        read_stderr(m);
+        fail(m, why);
+    }
+}
+
+/* Loaded: the state is in and the thread's file is open. */
+static void check_loaded(struct machine *m)
+{
+    if (m->clone && m->migrated && m->have_thread && !m->loaded && !m->failed) {
+        m->loaded = true;
+        (void)close(TAKE_FD(m->state));
+        tell(m, MACHINE_LOADED, "");
+    }
+}
+
+static void on_migration(struct machine *m, const char *status)
+{
+    if (!status) {
+        return;
+    }
+    if (strcmp(status, "completed") == 0) {
+        if (m->saving) {
+            m->saving = false;
+            tell(m, MACHINE_SAVED, "");
+            return;
+        }
+        m->migrated = true;
+        check_loaded(m);
+    } else if (strcmp(status, "failed") == 0) {
+        read_stderr(m);
+        fail(m, m->clone ? "QEMU could not load the state" : "QEMU could not write the state");
+    }
+}
+
+static void on_event(void *user, const struct qmp_message *e)
+{
+    struct machine *m = user;
+    if (strcmp(e->name, "MIGRATION") == 0) {
+        on_migration(m, json_string_value(json_object_get(e->data, "status")));
+    } else if (strcmp(e->name, "GUEST_PANICKED") == 0) {
+        fail(m, "the guest's kernel panicked");
+    }
+}
+
+static void on_cpus(void *user, const struct qmp_message *a)
+{
+    struct machine *m = user;
+    json_int_t tid = json_integer_value(json_object_get(json_array_get(a->data, 0), "thread-id"));
+    char path[96];
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, (long long)tid);
+    m->schedstat = a->kind == QMP_RETURN ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (m->schedstat < 0) {
+        fail(m, "the vCPU thread's schedstat cannot be opened");
+        return;
+    }
+    m->have_thread = true;
+    if (!m->clone) {
+        tell(m, MACHINE_RUNNING, "");
+        return;
+    }
+    check_loaded(m);
+}
+
+static void on_stopped(void *user, const struct qmp_message *a)
+{
+    struct machine *m = user;
+    if (a->kind == QMP_ERROR) {
+        fail(m, a->name);
+        return;
+    }
+    tell(m, MACHINE_PAUSED, "");
+}
+
+static void machine_kill(struct machine *m)
+{
+    m->failed = true; /* what QMP says from now on is no news */
+    if (!m->gone) {
+        spawn_kill(m->pidfd);
+    }
+}
+
+static void machine_free(struct machine *m)
+{
+    if (!m) {
+        return;
+    }
+    if (m->pidfd >= 0 && !m->gone) {
+        spawn_kill(m->pidfd);
+        while (!spawn_reap(m->pidfd)) {
+            (void)usleep(1000);
+        }
+    }
+    if (m->exited) {
+        event_free(m->exited);
+    }
+    if (m->stderr_ev) {
+        event_free(m->stderr_ev);
+    }
+    qmp_free(m->qmp);
+    int *fds[] = { &m->pidfd, &m->channel, &m->schedstat, &m->state, &m->stderr_fd };
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0) {
+            (void)close(TAKE_FD(*fds[i]));
+        }
+    }
+    free(m);
+}
+DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
+
+static int start_process(struct machine *m, const struct engine_host *host, const struct machine_options *o,
+                         int *ret_qmp, struct err *err)
+{
+    const char *binary;
+    int rc = qemu_binary(host->kvm, &binary, err);
+    if (rc < 0) {
+        return rc;
+    }
+    int pair[2], pipe_fds[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    cleanup_close int qmp_ours = pair[0];
+    cleanup_close int qmp_theirs = pair[1];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    m->channel = pair[0];
+    cleanup_close int channel_theirs = pair[1];
+    if (pipe2(pipe_fds, O_CLOEXEC) < 0) {
+        return err_sys(err, "pipe");
+    }
+    m->stderr_fd = pipe_fds[0];
+    cleanup_close int stderr_theirs = pipe_fds[1];
+    (void)fcntl(m->stderr_fd, F_SETFL, O_NONBLOCK);
+
+    struct qemu_args args;
+    if ((rc = qemu_arguments(&args, binary, host, o, err)) < 0) {
+        return rc;
+    }
+    struct spawn_fd fds[] = { { o->ram_fd, QEMU_FD_RAM },
+                              { qmp_theirs, QEMU_FD_QMP },
+                              { channel_theirs, QEMU_FD_CHANNEL },
+                              { o->state_fd, QEMU_FD_STATE } };
+    struct spawn_options so = { .path = binary,
+                                .argv = args.argv,
+                                .fds = fds,
+                                .n_fds = o->clone ? 4 : 3,
+                                .stderr_fd = stderr_theirs };
+    rc = spawn_child(&so, &m->pid, &m->pidfd, err);
+    qemu_args_done(&args);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret_qmp = TAKE_FD(qmp_ours);
+    return 0;
+}
+
+static int machine_start(struct event_base *base, const struct engine_host *host, const struct machine_options *o,
+                         machine_listener *listener, void *user, struct machine **ret_machine, struct err *err)
+{
+    assert(o->ram_fd >= 0 && o->state_fd >= 0 && listener);
+    CLEANUP(cleanup_machine) struct machine *m = calloc(1, sizeof *m);
+    if (!m) {
+        abort();
+    }
+    *m = (struct machine){ .base = base, .listener = listener, .user = user, .clone = o->clone, .pidfd = -1,
+                           .channel = -1, .schedstat = -1, .state = -1, .stderr_fd = -1 };
+    m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
+    if (m->state < 0) {
+        return err_sys(err, "dup");
+    }
+    int qmp_fd;
+    int rc = start_process(m, host, o, &qmp_fd, err);
+    if (rc < 0) {
+        return rc;
+    }
+    m->qmp = qmp_new(base, qmp_fd, on_event, on_closed, m);
+    m->exited = event_new(base, m->pidfd, EV_READ | EV_PERSIST, on_exited, m);
+    m->stderr_ev = event_new(base, m->stderr_fd, EV_READ | EV_PERSIST, on_stderr, m);
+    if (!m->exited || !m->stderr_ev || event_add(m->exited, NULL) < 0 || event_add(m->stderr_ev, NULL) < 0) {
+        abort();
+    }
+    static const char capabilities[] = "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"
+                                       "{\"capability\":\"events\",\"state\":true}]}";
+    static const char incoming[] = "{\"uri\":\"fd:" STRING(QEMU_FD_STATE_NUMBER) "\"}";
+    if ((rc = qmp_send(m->qmp, "migrate-set-capabilities", capabilities, -1, NULL, err)) < 0 ||
+        (o->clone && (rc = qmp_send(m->qmp, "migrate-incoming", incoming, -1, NULL, err)) < 0) ||
+        (rc = qmp_send(m->qmp, "query-cpus-fast", NULL, -1, on_cpus, err)) < 0) {
+        return rc;
+    }
+    *ret_machine = TAKE_PTR(m);
+    return 0;
+}
+
+static int machine_save(struct machine *m, struct err *err)
+{
+    int rc;
+    if ((rc = qmp_send(m->qmp, "stop", NULL, -1, NULL, err)) < 0 ||
+        (rc = qmp_send(m->qmp, "getfd", "{\"fdname\":\"state\"}", m->state, NULL, err)) < 0 ||
+        (rc = qmp_send(m->qmp, "migrate", "{\"uri\":\"fd:state\"}", -1, NULL, err)) < 0) {
+        return rc;
+    }
+    m->saving = true;
+    return 0;
+}
+
+static int machine_pause(struct machine *m, struct err *err)
+{
+    return qmp_send(m->qmp, "stop", NULL, -1, on_stopped, err);
+}
+
+static int machine_resume(struct machine *m, struct err *err)
+{
+    return qmp_send(m->qmp, "cont", NULL, -1, NULL, err);
+}
+
+static int machine_channel(const struct machine *m)
+{
+    return m->channel;
+}
+
+static int machine_take_channel(struct machine *m)
+{
+    return TAKE_FD(m->channel);
+}
+
+static int machine_schedstat(const struct machine *m)
+{
+    return m->schedstat;
+}
+
+static int machine_process_id(const struct machine *m)
+{
+    return (int)m->pid;
+}
+
+/* First line of `qemu --version`, which names Debian's revision too. */
+static int read_version(struct engine_host *host, struct err *err)
+{
+    const char *binary;
+    int rc = qemu_binary(host->kvm, &binary, err);
+    if (rc < 0) {
+        return rc;
+    }
+    char command[512], line[128] = "";
+    (void)snprintf(command, sizeof command, "%s --version 2>/dev/null", binary);
+    FILE *p = popen(command, "re");
+    if (!p) {
+        return err_sys(err, "%s", command);
+    }
+    char *got = fgets(line, sizeof line, p);
+    (void)pclose(p);
+    line[strcspn(line, "\n")] = 0;
+    static const char prefix[] = "QEMU emulator version ";
+    if (!got || strncmp(line, prefix, sizeof prefix - 1) != 0) {
+        return err_set(err, ERR_UNSUPPORTED, "%s: no version in \"%.60s\"", command, line);
+    }
+    (void)snprintf(host->vmm_version, sizeof host->vmm_version, "%.63s", line + sizeof prefix - 1);
+    return 0;
+}
+
+static int probe(struct engine_host *ret_host, struct err *err)
+{
+    struct engine_host host = { 0 };
+    host.kvm = kvm_probe(host.reason, sizeof host.reason);
+    qemu_describe(&host);
+    int rc = read_version(&host, err);
+    if (rc < 0) {
+        return rc;
+    }
+    host.tsc_khz = host.kvm ? 0 : tsc_measure_khz();
+    *ret_host = host;
+    return 0;
+}
+
+const struct engine engine_qemu = {
+    .name = "qemu",
+    .probe = probe,
+    .start = machine_start,
+    .save = machine_save,
+    .pause = machine_pause,
+    .resume = machine_resume,
+    .channel_fd = machine_channel,
+    .take_channel = machine_take_channel,
+    .schedstat_fd = machine_schedstat,
+    .process_id = machine_process_id,
+    .destroy = machine_kill,
+    .free = machine_free,
+};

@@ -1,0 +1,276 @@
+/* brood-vmpool: wiring of configuration, engine, pool and socket. Exit status: 0; 1 a fault, said on stderr; 2 wrong use. */
+#include <argp.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <jansson.h>
+#include <sodium.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/config.h"
+#include "common/base/log.h"
+#include "vmpool/engine.h"
+#include "vmpool/pool.h"
+#include "vmpool/server.h"
+
+#define STOP_POLL_MS 5
+#define STOP_MS_MAX 3000
+#define USAGE_EXIT 2
+
+struct arguments {
+    const char *home, *config, *command, *name;
+    bool check, json;
+};
+
+enum { OPT_HOME = 256, OPT_CONFIG, OPT_CHECK, OPT_JSON };
+
+static const struct argp_option options[] = {
+    { "home", OPT_HOME, "DIR", 0, "brood's home (default: $BROOD_HOME, /var/lib/brood as root, else ~/.brood)", 0 },
+    { "config", OPT_CONFIG, "FILE", 0, "a further configuration file", 0 },
+    { "check", OPT_CHECK, 0, 0, "check the configuration, print it, and exit", 0 },
+    { "json", OPT_JSON, 0, 0, "probe: print JSON", 0 },
+    { 0 }
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct arguments *a = state->input;
+    switch (key) {
+    case OPT_HOME:
+        a->home = arg;
+        return 0;
+    case OPT_CONFIG:
+        a->config = arg;
+        return 0;
+    case OPT_CHECK:
+        a->check = true;
+        return 0;
+    case OPT_JSON:
+        a->json = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0) {
+            a->command = arg;
+        } else if (state->arg_num == 1 && strcmp(a->command, "snapshot") == 0) {
+            a->name = arg;
+        } else {
+            argp_error(state, "one argument too many: %s", arg);
+        }
+        return 0;
+    case ARGP_KEY_END:
+        if (!a->command && !a->check) {
+            argp_error(state, "a command is missing: serve, snapshot NAME, or probe");
+        } else if (a->command && strcmp(a->command, "snapshot") == 0 && !a->name) {
+            argp_error(state, "snapshot: the template's name is missing");
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .options = options,
+    .parser = parse,
+    .args_doc = "serve | snapshot NAME | probe",
+    .doc = "Keeps microVMs: boots templates, snapshots them, and leases copies of them.\v"
+           "serve listens on the socket vmpool.socket of the configuration. snapshot NAME makes the snapshot of a built "
+           "template unless a valid one is there. probe says which engine this host gets, and why.",
+};
+
+struct app {
+    struct event_base *base;
+    struct pool *pool;
+    struct server *server;
+    struct event *stop_timer;
+    int stop_ms;
+    int exit_status;
+};
+
+static void on_stop_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct app *app = arg;
+    (void)fd;
+    (void)what;
+    app->stop_ms += STOP_POLL_MS;
+    if (pool_idle(app->pool) || app->stop_ms >= STOP_MS_MAX) {
+        (void)event_base_loopbreak(app->base);
+    }
+}
+
+static void stop(struct app *app)
+{
+    if (app->stop_timer) {
+        return;
+    }
+    server_free(TAKE_PTR(app->server));
+    pool_stop(app->pool);
+    struct timeval tv = { .tv_usec = STOP_POLL_MS * 1000 };
+    app->stop_timer = event_new(app->base, -1, EV_PERSIST, on_stop_timer, app);
+    if (!app->stop_timer || event_add(app->stop_timer, &tv) < 0) {
+        abort();
+    }
+}
+
+static void on_signal(evutil_socket_t sig, short what, void *arg)
+{
+    (void)what;
+    log_info("stopping", "signal", sig == SIGTERM ? "SIGTERM" : "SIGINT");
+    stop(arg);
+}
+
+static void on_built(void *user, const char *why)
+{
+    struct app *app = user;
+    if (why) {
+        (void)fprintf(stderr, "brood-vmpool: %s\n", why);
+        app->exit_status = 1;
+    }
+    stop(app);
+}
+
+/* The lock lives as long as the process; the file stays, for unlinking it would race with the next one. */
+static int lock_home(const struct config *c, struct err *err)
+{
+    char path[CONFIG_STR_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/vmpool.lock", c->home);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return err_sys(err, "%s", path);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        int rc = errno == EWOULDBLOCK ? err_set(err, ERR_CONFLICT, "another brood-vmpool serves the home %s", c->home)
+                                      : err_sys(err, "lock %s", path);
+        (void)close(fd);
+        return rc;
+    }
+    return fd;
+}
+
+static int run(const struct arguments *a, const struct config *c, struct app *app, struct err *err)
+{
+    bool serve = strcmp(a->command, "serve") == 0;
+    struct engine_host host;
+    struct pool_callbacks callbacks = { .built = on_built, .built_user = app };
+    int rc = config_make_dirs(c, err);
+    if (rc < 0) {
+        return rc;
+    }
+    cleanup_close int lock = -1;
+    if (serve && (lock = rc = lock_home(c, err)) < 0) {
+        return rc;
+    }
+    if ((rc = engine_default()->probe(&host, err)) < 0) {
+        return rc;
+    }
+    app->base = event_base_new();
+    if (!app->base) {
+        return err_set(err, ERR_SYS, "event loop");
+    }
+    server_pool_callbacks(&callbacks);
+    cleanup_free struct config *mine = malloc(sizeof *mine);
+    if (!mine) {
+        abort();
+    }
+    *mine = *c;
+    if (!serve) {
+        mine->pool_warm_min = mine->pool_warm_max = 0; /* a snapshot is wanted, no clones of it */
+    }
+    if ((rc = pool_new(app->base, mine, engine_default(), &host, &callbacks, &app->pool, err)) < 0) {
+        return rc;
+    }
+    struct event *term = evsignal_new(app->base, SIGTERM, on_signal, app);
+    struct event *intr = evsignal_new(app->base, SIGINT, on_signal, app);
+    if (!term || !intr || event_add(term, NULL) < 0 || event_add(intr, NULL) < 0) {
+        abort();
+    }
+    if (serve) {
+        if ((rc = server_new(app->base, c->vmpool_socket, &app->server, err)) < 0) {
+            return rc;
+        }
+        server_attach(app->server, app->pool);
+        log_info("serving", "socket", c->vmpool_socket, "engine", host.name, "why", host.reason, "vmm", host.vmm_version);
+        pool_preload(app->pool);
+    } else if ((rc = pool_build(app->pool, a->name, err)) < 0) {
+        return rc;
+    }
+    (void)event_base_dispatch(app->base);
+    event_free(term);
+    event_free(intr);
+    return app->exit_status;
+}
+
+static void app_done(struct app *app)
+{
+    server_free(app->server);
+    if (app->stop_timer) {
+        event_free(app->stop_timer);
+    }
+    if (app->pool && pool_idle(app->pool)) {
+        pool_free(app->pool); /* else a helper thread still works in it; the process ends anyway */
+    }
+    if (app->base) {
+        event_base_free(app->base);
+    }
+}
+
+static int probe(bool json, struct err *err)
+{
+    struct engine_host host;
+    int rc = engine_default()->probe(&host, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (json) {
+        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i}", "engine", host.name, "reason", host.reason, "vmm_version",
+                              host.vmm_version, "machine", host.machine, "cpu_model", host.cpu_model, "tsc_khz",
+                              (int)host.tsc_khz);
+        cleanup_free char *text = json_dumps(o, JSON_COMPACT);
+        json_decref(o);
+        (void)puts(text ? text : "{}");
+        return 0;
+    }
+    (void)printf("engine: %s (%s)\nQEMU: %s\nmachine: %s, cpu %s\n", host.name, host.reason, host.vmm_version,
+                 host.machine, host.cpu_model);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    struct arguments a = { 0 };
+    struct err err;
+    struct app app = { 0 };
+    cleanup_free struct config *c = calloc(1, sizeof *c);
+    (void)argp_parse(&argp, argc, argv, 0, NULL, &a);
+    if (!c || sodium_init() < 0) {
+        abort();
+    }
+    int rc = config_load(c, a.home, a.config, &err);
+    if (rc == 0 && a.check) {
+        config_print(c, stdout);
+        return 0;
+    }
+    if (rc == 0) {
+        int level = log_level_parse(c->log_level);
+        log_init("vmpool", level < 0 ? LOG_INFO : (enum log_level)level, 2);
+        (void)signal(SIGPIPE, SIG_IGN);
+        if (strcmp(a.command, "probe") == 0) {
+            rc = probe(a.json, &err);
+        } else if (strcmp(a.command, "serve") == 0 || strcmp(a.command, "snapshot") == 0) {
+            rc = run(&a, c, &app, &err);
+            app_done(&app);
+        } else {
+            (void)fprintf(stderr, "brood-vmpool: unknown command %s (try --help)\n", a.command);
+            return USAGE_EXIT;
+        }
+    }
+    if (rc < 0) {
+        (void)fprintf(stderr, "brood-vmpool: %s: %s\n", err_word(err.code), err.text);
+        return 1;
+    }
+    return rc;
+}

@@ -1,0 +1,510 @@
+/* VMs and scheduling. Whatever happens ends in pool_vm_event (one VM moves) or pool_kick (the scheduler looks at all of it
+ * in the next turn of the loop); the scheduler is the only one that starts VMs, so that the caps hold in one place. */
+#include "vmpool/pool_internal.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "vmpool/ram.h"
+
+static bool starting_state(enum vm_state s)
+{
+    return s == VM_BOOTING || s == VM_SAVING || s == VM_LOADING || s == VM_EXERCISING || s == VM_PAUSING;
+}
+
+static void account(struct pool_vm *vm, enum vm_state state, int sign)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    uint32_t one = (uint32_t)sign; /* wraps to -1 */
+    if (starting_state(state)) {
+        vm->pool->starting += one;
+        s->starting += one;
+    } else if (state == VM_WARM) {
+        s->warm += one;
+    } else if (state == VM_LEASED) {
+        s->leased += one;
+    }
+    assert(s->warm < UINT32_MAX / 2 && s->starting < UINT32_MAX / 2 && s->leased < UINT32_MAX / 2);
+}
+
+static void count_failure(struct pool_vm *vm, const char *why)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    if (vm->counted_failed || vm->pool->stopping) {
+        return;
+    }
+    vm->counted_failed = true;
+    vm->pool->failures_total++;
+    char text[ENGINE_TEXT_MAX];
+    (void)snprintf(text, sizeof text, "%s", why ? why : "the machine ended by itself");
+    log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind", vm->boot ? "boot" : "clone", "why", text);
+    if (vm->boot) {
+        snapshot_refuse(s, ERR_UNAVAILABLE, text);
+    } else if (++s->failures >= POOL_FAILURES_MAX) {
+        s->failures = 0;
+        snapshot_refuse(s, ERR_UNAVAILABLE, text);
+    }
+}
+
+static void arm(struct pool_vm *vm, int64_t ms)
+{
+    struct timeval tv = { .tv_sec = ms / 1000, .tv_usec = ms % 1000 * 1000 };
+    if (event_add(vm->timer, &tv) < 0) {
+        abort();
+    }
+}
+
+static void on_exercised(void *user, const char *why)
+{
+    struct pool_vm *vm = user;
+    exercise_free(TAKE_PTR(vm->exercise));
+    if (why == exercise_closed) {
+        return; /* QEMU is ending; its exit follows at once and brings the reason, the timer stands behind */
+    }
+    if (vm->boot) {
+        pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_HELLO, why);
+        return;
+    }
+    vm->exercised = !why;
+    pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_EXERCISED, why);
+}
+
+static void vm_free(struct pool_vm *vm)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    bool booted = vm->boot && vm->exercised;
+    int64_t boot_ms = (mono_us() - vm->started_us) / 1000;
+    TAILQ_REMOVE(&vm->pool->vms, vm, link);
+    exercise_free(vm->exercise);
+    if (vm->timer) {
+        event_free(vm->timer);
+    }
+    vm->pool->engine->free(vm->machine);
+    pool_kick(vm->pool);
+    free(vm);
+    if (booted) {
+        snapshot_booted(s, boot_ms);
+    }
+}
+
+/* One action of the table. Returns <0 when it could not be done and the VM must fail. */
+static int act(struct pool_vm *vm, enum vm_action action, const char *why, struct err *err)
+{
+    struct pool *p = vm->pool;
+    struct pool_snapshot *s = vm->snapshot;
+    const struct engine *e = p->engine;
+    int rc;
+    switch (action) {
+    case VM_DO_START:
+        arm(vm, vm->boot ? POOL_BOOT_MS_MAX : POOL_LOAD_MS_MAX);
+        return 0;
+    case VM_DO_SAVE:
+        arm(vm, POOL_LOAD_MS_MAX);
+        return e->save(vm->machine, err);
+    case VM_DO_EXERCISE:
+        arm(vm, POOL_EXERCISE_MS_MAX);
+        if ((rc = e->resume(vm->machine, err)) < 0) {
+            return rc;
+        }
+        return exercise_run(p->base, e->channel_fd(vm->machine), s->info.exercise, s->info.exercise_len,
+                            s->info.memory_mib, on_exercised, vm, &vm->exercise, err);
+    case VM_DO_PAUSE:
+        arm(vm, POOL_PAUSE_MS_MAX);
+        return e->pause(vm->machine, err);
+    case VM_DO_READY:
+        (void)event_del(vm->timer);
+        policy_cloned(&s->rate, mono_us() - vm->started_us);
+        s->failures = 0;
+        s->refusals = 0;
+        s->clones_total++;
+        vm->from_pool = s->waiting == 0;
+        lease_serve_waiters(p);
+        pool_kick(p);
+        return 0;
+    case VM_DO_RESUME:
+        return e->resume(vm->machine, err);
+    case VM_DO_FAIL:
+        count_failure(vm, why);
+        e->destroy(vm->machine);
+        return 0;
+    case VM_DO_DESTROY:
+        (void)event_del(vm->timer);
+        exercise_free(TAKE_PTR(vm->exercise));
+        e->destroy(vm->machine);
+        return 0;
+    case VM_DO_FAIL_FREE:
+        count_failure(vm, why && *why ? why : NULL);
+        vm_free(vm);
+        return 0;
+    case VM_DO_FREE:
+        vm_free(vm);
+        return 0;
+    case VM_DO_NOTHING:
+    case VM_ACTION_COUNT:
+        break;
+    }
+    return 0;
+}
+
+void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why)
+{
+    struct err err;
+    enum vm_state from = vm->state;
+    int action = vm_step(&vm->state, event, &err);
+    if (action < 0) {
+        /* an answer that came after the VM was given up is no news; anything else is our bug */
+        assert(from == VM_DYING || from == VM_DEAD);
+        return;
+    }
+    log_debug("vm", "template", vm->snapshot->name, "event", vm_event_word(event), "state", vm_state_word(vm->state));
+    account(vm, from, -1);
+    account(vm, vm->state, 1);
+    if (act(vm, (enum vm_action)action, why, &err) < 0) {
+        pool_vm_event(vm, VM_EV_FAILED, err.text);
+    }
+}
+
+static void on_machine(void *user, enum machine_event event, const char *text)
+{
+    struct pool_vm *vm = user;
+    struct pool_snapshot *s = vm->snapshot;
+    switch (event) {
+    case MACHINE_RUNNING:
+        break;
+    case MACHINE_LOADED: {
+        /* demand ahead of supply, or a host with more work than slots: the exercise would only cost */
+        bool plain = s->info.exercise_len == 0 || s->waiting > s->warm ||
+                     mono_ms() < vm->pool->saturated_until_ms;
+        pool_vm_event(vm, plain ? VM_EV_LOADED_PLAIN : VM_EV_LOADED, NULL);
+        break;
+    }
+    case MACHINE_PAUSED:
+        pool_vm_event(vm, VM_EV_PAUSED, NULL);
+        break;
+    case MACHINE_SAVED:
+        vm->exercised = true; /* of a boot: its state is complete */
+        pool_vm_event(vm, VM_EV_SAVED, NULL);
+        break;
+    case MACHINE_FAILED:
+        pool_vm_event(vm, VM_EV_FAILED, text);
+        break;
+    case MACHINE_EXITED:
+        pool_vm_event(vm, VM_EV_EXITED, text);
+        break;
+    }
+}
+
+static void on_vm_timer(evutil_socket_t fd, short what, void *arg)
+{
+    struct pool_vm *vm = arg;
+    char why[64];
+    (void)fd;
+    (void)what;
+    (void)snprintf(why, sizeof why, "still %s after its time", vm_state_word(vm->state));
+    pool_vm_event(vm, VM_EV_FAILED, why);
+}
+
+static int start_machine(struct pool_vm *vm, struct err *err)
+{
+    struct pool *p = vm->pool;
+    struct pool_snapshot *s = vm->snapshot;
+    char cmdline[512], path[32];
+    manifest_cmdline(&p->host, &s->info, cmdline, sizeof cmdline);
+    struct machine_options o = { .memory_mib = s->info.memory_mib,
+                                 .vcpus = s->info.vcpus,
+                                 .ram_fd = s->ram_fd,
+                                 .share = vm->boot,
+                                 .clone = !vm->boot,
+                                 .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,
+                                 .kernel = s->info.kernel,
+                                 .initrd = s->info.initrd,
+                                 .cmdline = cmdline };
+    /* each clone reads the state by an offset of its own */
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", s->state_fd);
+    cleanup_close int state = open(path, (vm->boot ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    if (state < 0) {
+        return err_sys(err, "%s", path);
+    }
+    o.state_fd = state;
+    int rc = p->engine->start(p->base, &p->host, &o, on_machine, vm, &vm->machine, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (vm->boot) {
+        vm->exercise = exercise_await_hello(p->base, p->engine->channel_fd(vm->machine), on_exercised, vm);
+    }
+    return 0;
+}
+
+void pool_vm_start(struct pool_snapshot *s, bool boot)
+{
+    struct err err;
+    struct pool *p = s->pool;
+    struct pool_vm *vm = calloc(1, sizeof *vm);
+    if (!vm) {
+        abort();
+    }
+    vm->pool = p;
+    vm->snapshot = s;
+    vm->boot = boot;
+    vm->started_us = mono_us();
+    vm->timer = evtimer_new(p->base, on_vm_timer, vm);
+    if (!vm->timer) {
+        abort();
+    }
+    TAILQ_INSERT_TAIL(&p->vms, vm, link);
+    if (start_machine(vm, &err) < 0) {
+        pool_vm_event(vm, VM_EV_FAILED, err.text);
+        return;
+    }
+    pool_vm_event(vm, boot ? VM_EV_BOOT : VM_EV_CLONE, NULL);
+}
+
+static uint32_t vm_cost_mib(const struct pool_vm *vm)
+{
+    return policy_cost_mib(vm->snapshot->info.memory_mib, vm->boot || vm->state == VM_LEASED);
+}
+
+uint64_t pool_used_mib(const struct pool *p)
+{
+    uint64_t used = 0;
+    const struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        used += vm_cost_mib(vm);
+    }
+    for (int i = 0; i < p->n_snapshots; i++) {
+        used += p->snapshots[i]->manifest.ram_bytes_used >> 20;
+    }
+    return used;
+}
+
+static uint32_t target_of(const struct pool_snapshot *s, int64_t now_ms)
+{
+    struct policy_limits limits = { .warm_min = (uint32_t)s->pool->config.pool_warm_min,
+                                    .warm_max = (uint32_t)s->pool->config.pool_warm_max };
+    return s->current && s->state == SNAPSHOT_READY ? policy_target(&s->rate, &limits, now_ms) : 0;
+}
+
+/* Kill one warm sandbox that nobody waits for, of a snapshot with more than it should hold, or, when hard, of any other
+ * snapshot than the one in need. */
+static bool evict_one(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms)
+{
+    struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        struct pool_snapshot *s = vm->snapshot;
+        uint32_t keep = target_of(s, now_ms) + s->waiting + (s->current ? 1 : 0);
+        if (vm->state == VM_WARM && ((hard && s != needy && s->waiting == 0) || s->warm > keep)) {
+            pool_vm_event(vm, VM_EV_KILL, NULL);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void start_what_is_wanted(struct pool *p, int64_t now_ms)
+{
+    for (int round = 0; round < POOL_SNAPSHOTS_MAX && !p->stopping; round++) {
+        struct policy_want wants[POOL_SNAPSHOTS_MAX];
+        for (int i = 0; i < p->n_snapshots; i++) {
+            struct pool_snapshot *s = p->snapshots[i];
+            wants[i] = (struct policy_want){ .waiting = s->waiting,
+                                             .warm = s->warm,
+                                             .starting = s->starting,
+                                             .target = target_of(s, now_ms),
+                                             .able = s->state == SNAPSHOT_READY };
+        }
+        int i = policy_pick(wants, p->n_snapshots, p->starting, (uint32_t)p->config.pool_starts_max);
+        if (i < 0) {
+            return;
+        }
+        struct pool_snapshot *s = p->snapshots[i];
+        bool urgent = s->waiting > s->warm + s->starting;
+        uint32_t cost = policy_cost_mib(s->info.memory_mib, urgent);
+        if (!policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
+            if (urgent) {
+                (void)evict_one(p, s, true, now_ms); /* its memory comes back when it is reaped */
+            }
+            return;
+        }
+        pool_vm_start(s, false);
+    }
+}
+
+static void run_scheduler(struct pool *p)
+{
+    int64_t now_ms = mono_ms();
+    if (p->stopping) {
+        return;
+    }
+    lease_expire(p, now_ms);
+    snapshot_retry_due(p, now_ms);
+    lease_serve_waiters(p);
+    start_what_is_wanted(p, now_ms);
+}
+
+static void on_kick(evutil_socket_t fd, short what, void *arg)
+{
+    (void)fd;
+    (void)what;
+    run_scheduler(arg);
+}
+
+static void on_tick(evutil_socket_t fd, short what, void *arg)
+{
+    struct pool *p = arg;
+    (void)fd;
+    (void)what;
+    run_scheduler(p);
+    (void)evict_one(p, NULL, false, mono_ms());
+}
+
+void pool_kick(struct pool *p)
+{
+    event_active(p->kick, EV_TIMEOUT, 0);
+}
+
+int pool_new(struct event_base *base, const struct config *config, const struct engine *engine,
+             const struct engine_host *host, const struct pool_callbacks *callbacks, struct pool **ret_pool,
+             struct err *err)
+{
+    struct pool *p = calloc(1, sizeof *p);
+    if (!p) {
+        abort();
+    }
+    p->base = base;
+    p->config = *config;
+    p->engine = engine;
+    p->host = *host;
+    p->callbacks = *callbacks;
+    TAILQ_INIT(&p->vms);
+    TAILQ_INIT(&p->waiters);
+    int rc = background_new(base, &p->background, err);
+    if (rc < 0) {
+        free(p);
+        return rc;
+    }
+    struct timeval tick = { .tv_usec = POOL_TICK_MS * 1000 };
+    p->tick = event_new(base, -1, EV_PERSIST, on_tick, p);
+    p->kick = event_new(base, -1, 0, on_kick, p);
+    if (!p->tick || !p->kick || event_add(p->tick, &tick) < 0) {
+        abort();
+    }
+    *ret_pool = p;
+    return 0;
+}
+
+void pool_preload(struct pool *p)
+{
+    char path[TEMPLATE_PATH_MAX + 32];
+    struct err err;
+    (void)snprintf(path, sizeof path, "%s/templates", p->config.home);
+    DIR *dir = opendir(path);
+    struct dirent *e;
+    while (dir && (e = readdir(dir))) {
+        char name[TEMPLATE_NAME_MAX], digest[TEMPLATE_DIGEST_MAX];
+        struct pool_snapshot *s;
+        struct manifest m;
+        if (strchr(e->d_name, '@') || template_spec_parse(e->d_name, name, digest, &err) < 0 ||
+            template_current(p->config.home, name, digest, &err) < 0) {
+            continue;
+        }
+        (void)snprintf(path, sizeof path, "%s/snapshots/%s/%s", p->config.home, name, digest);
+        if (ram_read_manifest(path, &m, &err) < 0) {
+            continue; /* made when it is first asked for */
+        }
+        if (snapshot_find(p, name, digest, true, &s, &err) == 0) {
+            snapshot_want(s);
+        }
+    }
+    if (dir) {
+        (void)closedir(dir);
+    }
+}
+
+int pool_build(struct pool *p, const char *name, struct err *err)
+{
+    char plain[TEMPLATE_NAME_MAX], digest[TEMPLATE_DIGEST_MAX];
+    struct pool_snapshot *s;
+    int rc = template_spec_parse(name, plain, digest, err);
+    if (rc < 0 || (!digest[0] && (rc = template_current(p->config.home, plain, digest, err)) < 0) ||
+        (rc = snapshot_find(p, plain, digest, true, &s, err)) < 0) {
+        return rc;
+    }
+    s->build_asked = true;
+    snapshot_want(s);
+    return 0;
+}
+
+void pool_status(const struct pool *p, pool_StatusReply *ret_status)
+{
+    pool_StatusReply *r = ret_status;
+    int64_t now_ms = mono_ms();
+    *r = (pool_StatusReply)pool_StatusReply_init_zero;
+    (void)snprintf(r->engine, sizeof r->engine, "%s", p->host.name);
+    (void)snprintf(r->engine_reason, sizeof r->engine_reason, "%s", p->host.reason);
+    r->memory_used_mib = (uint32_t)pool_used_mib(p);
+    r->memory_budget_mib = (uint32_t)p->config.pool_memory_mib_max;
+    r->leases_total = p->leases_total;
+    r->failures_total = p->failures_total;
+    static_assert(POOL_SNAPSHOTS_MAX <= sizeof r->snapshots / sizeof r->snapshots[0], "pool.options");
+    for (int i = 0; i < p->n_snapshots; i++) {
+        const struct pool_snapshot *s = p->snapshots[i];
+        pool_SnapshotStatus *o = &r->snapshots[r->snapshots_count++];
+        (void)snprintf(o->template, sizeof o->template, "%s", s->name);
+        (void)snprintf(o->digest, sizeof o->digest, "%s", s->digest);
+        (void)snprintf(o->state, sizeof o->state, "%s", snapshot_word(s));
+        (void)snprintf(o->reason, sizeof o->reason, "%s", s->reason);
+        o->warm = s->warm;
+        o->starting = s->starting;
+        o->leased = s->leased;
+        o->target = target_of(s, now_ms);
+        o->memory_mib = s->info.memory_mib;
+        o->clones_total = s->clones_total;
+        o->hits_total = s->hits_total;
+    }
+}
+
+void pool_stop(struct pool *p)
+{
+    struct pool_vm *vm, *next;
+    p->stopping = true;
+    for (vm = TAILQ_FIRST(&p->vms); vm; vm = next) {
+        next = TAILQ_NEXT(vm, link);
+        pool_vm_event(vm, VM_EV_KILL, NULL); /* a live one waits for its end, so next stays valid */
+    }
+}
+
+bool pool_idle(const struct pool *p)
+{
+    return TAILQ_EMPTY(&p->vms) && background_busy(p->background) == 0;
+}
+
+void pool_free(struct pool *p)
+{
+    struct pool_waiter *w;
+    if (!p) {
+        return;
+    }
+    assert(pool_idle(p));
+    while ((w = TAILQ_FIRST(&p->waiters))) {
+        TAILQ_REMOVE(&p->waiters, w, link);
+        free(w);
+    }
+    for (int i = 0; i < p->n_snapshots; i++) {
+        snapshot_free(p->snapshots[i]);
+    }
+    event_free(p->tick);
+    event_free(p->kick);
+    background_free(p->background);
+    free(p);
+}

@@ -1,0 +1,112 @@
+/* Between pool.c (VMs and scheduling), pool_snapshot.c (where snapshots come from) and pool_lease.c (who gets one). */
+#pragma once
+#include <sys/queue.h>
+#include "vmpool/background.h"
+#include "vmpool/exercise.h"
+#include "vmpool/manifest.h"
+#include "vmpool/policy.h"
+#include "vmpool/pool.h"
+#include "vmpool/template.h"
+#include "vmpool/vm.h"
+
+#define POOL_FAILURES_MAX 3      /* in a row, then the snapshot is refused for a while */
+#define POOL_BOOT_MS_MAX 180000
+#define POOL_LOAD_MS_MAX 30000
+#define POOL_EXERCISE_MS_MAX 20000
+#define POOL_PAUSE_MS_MAX 10000
+#define POOL_TICK_MS 100
+#define POOL_SATURATED_MS 500    /* a saturated request speaks for this long */
+
+enum snapshot_state {
+    SNAPSHOT_NEW,      /* nothing known yet */
+    SNAPSHOT_READING,  /* from disk, on a helper thread */
+    SNAPSHOT_BUILDING, /* its template's machine boots */
+    SNAPSHOT_SEALING,  /* zero pages are given back, on a helper thread */
+    SNAPSHOT_READY,
+    SNAPSHOT_REFUSED   /* until retry_at_ms */
+};
+
+struct pool_snapshot {
+    struct pool *pool;
+    char name[TEMPLATE_NAME_MAX], digest[TEMPLATE_DIGEST_MAX];
+    enum snapshot_state state;
+    struct template_info info;
+    struct manifest manifest;
+    int ram_fd, state_fd; /* sealed memfds when READY; while building, what the boot writes */
+    bool current;         /* templates/NAME/current points to it */
+    bool stored;          /* on disk */
+    bool build_asked;     /* pool_build waits for it */
+    struct policy_rate rate;
+    uint32_t warm, starting, leased, waiting;
+    uint32_t failures;    /* of clones, in a row */
+    uint32_t refusals;    /* in a row */
+    int64_t retry_at_ms;
+    char reason[ENGINE_TEXT_MAX];
+    uint64_t clones_total, hits_total;
+};
+
+struct pool_vm {
+    TAILQ_ENTRY(pool_vm) link;
+    struct pool *pool;
+    struct pool_snapshot *snapshot;
+    enum vm_state state;
+    struct machine *machine;
+    struct exercise *exercise;
+    struct event *timer;
+    int64_t started_us;
+    bool boot, exercised, counted_failed;
+    bool from_pool;  /* was warm before anybody asked */
+    void *client;    /* while leased */
+    uint64_t lease;
+};
+
+struct pool_waiter {
+    TAILQ_ENTRY(pool_waiter) link;
+    struct pool_snapshot *snapshot;
+    void *client;
+    uint32_t id;
+    int64_t deadline_ms;
+};
+
+struct pool {
+    struct event_base *base;
+    struct config config;
+    const struct engine *engine;
+    struct engine_host host;
+    struct pool_callbacks callbacks;
+    struct background *background;
+    struct event *tick, *kick;
+    struct pool_snapshot *snapshots[POOL_SNAPSHOTS_MAX];
+    int n_snapshots;
+    TAILQ_HEAD(, pool_vm) vms;
+    TAILQ_HEAD(, pool_waiter) waiters;
+    uint32_t n_waiters, starting;
+    int64_t saturated_until_ms;
+    uint64_t last_lease, leases_total, failures_total;
+    bool stopping;
+};
+
+/* pool.c */
+void pool_vm_start(struct pool_snapshot *s, bool boot);
+/* Move the VM's state and do what the table says. why: for failures, may be NULL. */
+void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
+uint64_t pool_used_mib(const struct pool *p);
+/* Run the scheduler in the next turn of the loop. */
+void pool_kick(struct pool *p);
+
+/* pool_snapshot.c */
+MUST_CHECK int snapshot_find(struct pool *p, const char *name, const char *digest, bool current,
+                             struct pool_snapshot **ret, struct err *err);
+/* Get it on its way to READY, if it is not. */
+void snapshot_want(struct pool_snapshot *s);
+void snapshot_booted(struct pool_snapshot *s, int64_t boot_ms);
+/* Not to be used for a while; its waiters are told. code: what they are told. */
+void snapshot_refuse(struct pool_snapshot *s, enum err_code code, const char *why);
+void snapshot_retry_due(struct pool *p, int64_t now_ms);
+void snapshot_free(struct pool_snapshot *s);
+const char *snapshot_word(const struct pool_snapshot *s);
+
+/* pool_lease.c */
+void lease_serve_waiters(struct pool *p);
+void lease_expire(struct pool *p, int64_t now_ms);
+void lease_fail_waiters(struct pool_snapshot *s, const struct err *err);

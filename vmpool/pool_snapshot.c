@@ -1,0 +1,309 @@
+/* Where snapshots come from: read from disk when what is there fits this host, else booted from the template, saved,
+ * sealed, used at once, and stored behind. */
+#include "vmpool/pool_internal.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "vmpool/ram.h"
+
+/* A job on a helper thread: everything it reads and writes is in here. */
+struct snapshot_job {
+    struct pool_snapshot *snapshot;
+    char home[CONFIG_STR_MAX], name[TEMPLATE_NAME_MAX], digest[TEMPLATE_DIGEST_MAX];
+    char dir[TEMPLATE_PATH_MAX];
+    struct engine_host host;
+    struct template_info info;
+    struct manifest manifest;
+    int ram_fd, state_fd; /* read: results. seal, store: borrowed, the snapshot keeps them while a job runs */
+    int rc;               /* of the job */
+    bool template_failed; /* read: the template itself is missing or wrong */
+    struct err err;
+};
+
+const char *snapshot_word(const struct pool_snapshot *s)
+{
+    return s->state == SNAPSHOT_READY ? "ready" : s->state == SNAPSHOT_REFUSED ? "refused" : "building";
+}
+
+static void close_fds(struct pool_snapshot *s)
+{
+    if (s->ram_fd >= 0) {
+        (void)close(TAKE_FD(s->ram_fd));
+    }
+    if (s->state_fd >= 0) {
+        (void)close(TAKE_FD(s->state_fd));
+    }
+    s->manifest.ram_bytes_used = 0;
+}
+
+void snapshot_free(struct pool_snapshot *s)
+{
+    close_fds(s);
+    free(s);
+}
+
+/* A snapshot that nothing uses and that is not the current one of its template may give its place. */
+static bool drop_unused(struct pool *p)
+{
+    for (int i = 0; i < p->n_snapshots; i++) {
+        struct pool_snapshot *s = p->snapshots[i];
+        bool still = s->state == SNAPSHOT_READY || s->state == SNAPSHOT_REFUSED;
+        const struct pool_vm *vm;
+        bool used = s->waiting > 0 || (s->state == SNAPSHOT_READY && !s->stored);
+        TAILQ_FOREACH(vm, &p->vms, link)
+        {
+            used = used || vm->snapshot == s;
+        }
+        if (still && !used && (!s->current || s->state == SNAPSHOT_REFUSED)) {
+            p->snapshots[i] = p->snapshots[--p->n_snapshots];
+            snapshot_free(s);
+            return true;
+        }
+    }
+    return false;
+}
+
+int snapshot_find(struct pool *p, const char *name, const char *digest, bool current, struct pool_snapshot **ret,
+                  struct err *err)
+{
+    struct pool_snapshot *found = NULL;
+    for (int i = 0; i < p->n_snapshots; i++) {
+        struct pool_snapshot *s = p->snapshots[i];
+        if (strcmp(s->name, name) == 0 && strcmp(s->digest, digest) == 0) {
+            found = s;
+        } else if (current && strcmp(s->name, name) == 0) {
+            s->current = false; /* the template was rebuilt */
+        }
+    }
+    if (!found) {
+        if (p->n_snapshots == POOL_SNAPSHOTS_MAX && !drop_unused(p)) {
+            return err_set(err, ERR_NO_CAPACITY, "at most %d snapshots in use at once", POOL_SNAPSHOTS_MAX);
+        }
+        found = calloc(1, sizeof *found);
+        if (!found) {
+            abort();
+        }
+        found->pool = p;
+        (void)snprintf(found->name, sizeof found->name, "%s", name);
+        (void)snprintf(found->digest, sizeof found->digest, "%s", digest);
+        found->ram_fd = found->state_fd = -1;
+        p->snapshots[p->n_snapshots++] = found;
+    }
+    found->current = found->current || current;
+    *ret = found;
+    return 0;
+}
+
+static struct snapshot_job *new_job(struct pool_snapshot *s)
+{
+    struct snapshot_job *j = calloc(1, sizeof *j);
+    if (!j) {
+        abort();
+    }
+    const struct pool *p = s->pool;
+    j->snapshot = s;
+    (void)snprintf(j->home, sizeof j->home, "%s", p->config.home);
+    (void)snprintf(j->name, sizeof j->name, "%s", s->name);
+    (void)snprintf(j->digest, sizeof j->digest, "%s", s->digest);
+    (void)snprintf(j->dir, sizeof j->dir, "%s/snapshots/%s/%s", p->config.home, s->name, s->digest);
+    j->host = p->host;
+    j->info = s->info;
+    j->manifest = s->manifest;
+    j->ram_fd = s->ram_fd;
+    j->state_fd = s->state_fd;
+    return j;
+}
+
+static void tell_built(struct pool_snapshot *s, const char *why)
+{
+    if (s->build_asked) {
+        s->build_asked = false;
+        s->pool->callbacks.built(s->pool->callbacks.built_user, why);
+    }
+}
+
+void snapshot_refuse(struct pool_snapshot *s, enum err_code code, const char *why)
+{
+    struct err err;
+    s->state = SNAPSHOT_REFUSED;
+    s->refusals++;
+    s->retry_at_ms = mono_ms() + policy_backoff_ms(s->refusals);
+    (void)snprintf(s->reason, sizeof s->reason, "%s", why);
+    (void)err_set(&err, code, "template %s: %s", s->name, why);
+    log_warn("snapshot refused", "template", s->name, "digest", s->digest, "why", s->reason);
+    lease_fail_waiters(s, &err);
+    tell_built(s, s->reason);
+}
+
+void snapshot_retry_due(struct pool *p, int64_t now_ms)
+{
+    for (int i = 0; i < p->n_snapshots; i++) {
+        struct pool_snapshot *s = p->snapshots[i];
+        if (s->state == SNAPSHOT_REFUSED && now_ms >= s->retry_at_ms) {
+            /* with its memory at hand the clones are tried again; else it waits to be asked for */
+            bool sealed = s->ram_fd >= 0 && s->manifest.ram_bytes_used > 0;
+            s->state = sealed ? SNAPSHOT_READY : SNAPSHOT_NEW;
+        }
+    }
+}
+
+static void become_ready(struct pool_snapshot *s)
+{
+    s->state = SNAPSHOT_READY;
+    s->reason[0] = 0;
+    pool_kick(s->pool);
+}
+
+static void build(struct pool_snapshot *s)
+{
+    struct err err;
+    uint64_t bytes = (uint64_t)s->info.memory_mib << 20;
+    close_fds(s);
+    if (ram_memfd("brood-ram", bytes, &s->ram_fd, &err) < 0 ||
+        ram_memfd("brood-state", 0, &s->state_fd, &err) < 0) {
+        snapshot_refuse(s, ERR_UNAVAILABLE, err.text);
+        return;
+    }
+    s->state = SNAPSHOT_BUILDING;
+    s->stored = false;
+    manifest_wanted(&s->manifest, &s->pool->host, &s->info);
+    pool_vm_start(s, true);
+}
+
+static void read_work(void *user)
+{
+    struct snapshot_job *j = user;
+    struct manifest want;
+    j->rc = template_load(j->home, j->name, j->digest, &j->info, &j->err);
+    if (j->rc < 0) {
+        j->template_failed = true;
+        return;
+    }
+    manifest_wanted(&want, &j->host, &j->info);
+    if ((j->rc = ram_read_manifest(j->dir, &j->manifest, &j->err)) < 0 ||
+        (j->rc = manifest_compare(&j->manifest, &want, &j->err)) < 0) {
+        return;
+    }
+    j->rc = ram_load(j->dir, &j->manifest, &j->ram_fd, &j->state_fd, &j->err);
+}
+
+static void read_done(void *user)
+{
+    cleanup_free struct snapshot_job *j = user;
+    struct pool_snapshot *s = j->snapshot;
+    if (s->pool->stopping) {
+        if (j->rc == 0) {
+            (void)close(j->ram_fd);
+            (void)close(j->state_fd);
+        }
+        return;
+    }
+    s->info = j->info;
+    if (j->rc == 0) {
+        close_fds(s);
+        s->ram_fd = j->ram_fd;
+        s->state_fd = j->state_fd;
+        s->manifest = j->manifest;
+        s->stored = true;
+        become_ready(s);
+        log_info("snapshot loaded", "template", s->name, "digest", s->digest);
+        tell_built(s, NULL);
+        return;
+    }
+    if (j->template_failed) {
+        snapshot_refuse(s, (enum err_code)-j->rc, j->err.text);
+        return;
+    }
+    log_info("snapshot is built anew", "template", s->name, "digest", s->digest, "why", j->err.text);
+    build(s);
+}
+
+void snapshot_want(struct pool_snapshot *s)
+{
+    struct err err;
+    if (s->state != SNAPSHOT_NEW || s->pool->stopping) {
+        return;
+    }
+    struct snapshot_job *j = new_job(s);
+    s->state = SNAPSHOT_READING;
+    if (background_run(s->pool->background, read_work, read_done, j, &err) < 0) {
+        free(j);
+        snapshot_refuse(s, ERR_UNAVAILABLE, err.text);
+    }
+}
+
+static void store_work(void *user)
+{
+    struct snapshot_job *j = user;
+    j->rc = ram_store(j->dir, j->ram_fd, j->state_fd, &j->manifest, &j->err);
+}
+
+static void store_done(void *user)
+{
+    cleanup_free struct snapshot_job *j = user;
+    struct pool_snapshot *s = j->snapshot;
+    s->stored = true; /* tried; a snapshot that could not be written still serves until we end */
+    if (j->rc < 0) {
+        log_error("snapshot not stored", "template", s->name, "dir", j->dir, "why", j->err.text);
+        tell_built(s, j->err.text);
+        return;
+    }
+    char boot[24];
+    (void)snprintf(boot, sizeof boot, "%llu", (unsigned long long)j->manifest.boot_ms);
+    log_info("snapshot stored", "template", s->name, "digest", s->digest, "boot_ms", boot);
+    tell_built(s, NULL);
+}
+
+static void seal_work(void *user)
+{
+    struct snapshot_job *j = user;
+    j->rc = ram_seal(j->ram_fd, (uint64_t)j->info.memory_mib << 20, &j->manifest.ram_bytes_used, &j->err);
+    if (j->rc == 0) {
+        j->rc = ram_seal_whole(j->state_fd, &j->err);
+    }
+}
+
+static void seal_done(void *user)
+{
+    cleanup_free struct snapshot_job *j = user;
+    struct pool_snapshot *s = j->snapshot;
+    struct err err;
+    if (s->pool->stopping) {
+        return;
+    }
+    if (j->rc < 0) {
+        snapshot_refuse(s, ERR_UNAVAILABLE, j->err.text);
+        return;
+    }
+    s->manifest = j->manifest;
+    become_ready(s);
+    struct snapshot_job *store = new_job(s);
+    if (background_run(s->pool->background, store_work, store_done, store, &err) < 0) {
+        log_error("snapshot not stored", "template", s->name, "why", err.text);
+        free(store);
+        s->stored = true;
+    }
+}
+
+void snapshot_booted(struct pool_snapshot *s, int64_t boot_ms)
+{
+    struct err err;
+    if (s->pool->stopping) {
+        return;
+    }
+    assert(s->state == SNAPSHOT_BUILDING);
+    s->manifest.boot_ms = (uint64_t)boot_ms;
+    s->state = SNAPSHOT_SEALING;
+    struct snapshot_job *j = new_job(s);
+    if (background_run(s->pool->background, seal_work, seal_done, j, &err) < 0) {
+        free(j);
+        snapshot_refuse(s, ERR_UNAVAILABLE, err.text);
+    }
+}
