@@ -1,0 +1,148 @@
+#include "guest/slot.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <unistd.h>
+
+static void close_fd(int *fd)
+{
+    if (*fd >= 0) {
+        (void)close(*fd);
+    }
+    *fd = -1;
+}
+
+int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *err)
+{
+    *s = (struct slots){ .cgroup_fd = cgroup_fd, .warm = warm };
+    for (unsigned i = 0; i < SLOTS; i++) {
+        struct slot *slot = &s->slot[i];
+        *slot = (struct slot){ .in = { -1, -1 }, .out = { -1, -1 }, .err = { -1, -1 }, .spare.sock = -1 };
+        (void)snprintf(slot->name, sizeof slot->name, "run%u", i);
+        int rc = cgroup_make(&slot->cg, cgroup_fd, slot->name, err);
+        if (rc < 0) {
+            return rc;
+        }
+        slot->state = SLOT_FRESH;
+    }
+    return 0;
+}
+
+static int make_pipes(struct slot *slot, struct err *err)
+{
+    slot_close_pipes(slot);
+    if (pipe2(slot->in, O_CLOEXEC) < 0 || pipe2(slot->out, O_CLOEXEC) < 0 ||
+        pipe2(slot->err, O_CLOEXEC) < 0 || fcntl(slot->in[1], F_SETFL, O_NONBLOCK) < 0 ||
+        fcntl(slot->out[0], F_SETFL, O_NONBLOCK) < 0 ||
+        fcntl(slot->err[0], F_SETFL, O_NONBLOCK) < 0) {
+        slot_close_pipes(slot);
+        return err_sys(err, "pipes");
+    }
+    return 0;
+}
+
+void slot_close_pipes(struct slot *slot)
+{
+    for (int i = 0; i < 2; i++) {
+        close_fd(&slot->in[i]);
+        close_fd(&slot->out[i]);
+        close_fd(&slot->err[i]);
+    }
+}
+
+static int equip(struct slots *s, bool want_spare, struct err *err)
+{
+    struct slot *slot = NULL;
+    for (unsigned i = 0; i < SLOTS && !slot; i++) {
+        slot = s->slot[i].state == SLOT_FRESH ? &s->slot[i] : NULL;
+    }
+    for (unsigned i = 0; i < SLOTS && !slot; i++) {
+        if (s->slot[i].state == SLOT_USED || s->slot[i].state == SLOT_BARE) {
+            slot = &s->slot[i];
+            cgroup_remove(&slot->cg, s->cgroup_fd, slot->name);
+            slot->state = SLOT_BARE;
+            int rc = cgroup_make(&slot->cg, s->cgroup_fd, slot->name, err);
+            if (rc < 0) {
+                return rc;
+            }
+        }
+    }
+    assert(slot); /* at most two of them are equipped */
+    int rc = make_pipes(slot, err);
+    if (rc < 0) {
+        return rc;
+    }
+    slot->spare = (struct warm_spare){ .sock = -1 };
+    slot->cpu_base_us = 0;
+    if (want_spare) {
+        int pipes[3] = { slot->in[0], slot->out[1], slot->err[1] };
+        rc = warm_arm(s->warm, slot->cg.fd[CGROUP_PROCS], pipes, &slot->spare, err);
+        if (rc == 0) { /* the spare has them now: when it and its children close them, that shows */
+            close_fd(&slot->in[0]);
+            close_fd(&slot->out[1]);
+            close_fd(&slot->err[1]);
+            struct cgroup_use use;
+            cgroup_used(&slot->cg, &use);
+            slot->cpu_base_us = use.cpu_us;
+        }
+    }
+    slot->state = rc == 0 ? SLOT_EQUIPPED : SLOT_USED; /* what a failed spare left in it is not another run's */
+    return rc;
+}
+
+static struct slot *find(struct slots *s, bool spare)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        struct slot *slot = &s->slot[i];
+        if (slot->state == SLOT_EQUIPPED && (slot->spare.pid != 0) == spare) {
+            return slot;
+        }
+    }
+    return NULL;
+}
+
+int slots_prepare(struct slots *s, struct err *err)
+{
+    int rc = 0;
+    if (!find(s, false)) {
+        rc = equip(s, false, err);
+    }
+    if (rc == 0 && s->warm->pid != 0 && !find(s, true)) {
+        rc = equip(s, true, err);
+    }
+    return rc;
+}
+
+struct slot *slots_take(struct slots *s, bool want_spare)
+{
+    struct slot *slot = want_spare ? find(s, true) : NULL;
+    slot = slot ? slot : find(s, false);
+    if (slot) {
+        slot->state = SLOT_USED;
+    }
+    return slot;
+}
+
+unsigned slots_left(const struct slots *s)
+{
+    unsigned n = 0;
+    for (unsigned i = 0; i < SLOTS; i++) {
+        n += s->slot[i].state == SLOT_FRESH || s->slot[i].state == SLOT_EQUIPPED;
+    }
+    return n;
+}
+
+void slots_ended(struct slots *s, pid_t pid)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        struct slot *slot = &s->slot[i];
+        if (slot->state == SLOT_EQUIPPED && slot->spare.pid == pid) {
+            close_fd(&slot->spare.sock);
+            slot->spare.pid = 0;
+            slot_close_pipes(slot);
+            slot->state = SLOT_USED; /* its write ends are gone with it */
+        }
+    }
+}
