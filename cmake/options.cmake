@@ -19,7 +19,7 @@ set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
 set(CMAKE_C_FLAGS_DEBUG "-O0 -g3")
 
 add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
-                    -Wpointer-arith -Wformat=2 -Wno-format-truncation -Wundef -Werror=implicit-function-declaration
+                    -Wpointer-arith -Wformat=2 $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> -Wundef -Werror=implicit-function-declaration
                     -Werror=incompatible-pointer-types -Werror=int-conversion -Werror=return-type
                     -fno-common -fstack-protector-strong)
 add_compile_definitions(_GNU_SOURCE BROOD_VERSION="${PROJECT_VERSION}")

@@ -152,3 +152,33 @@ Test(schema, words)
     json_decref(usage);
     json_decref(job);
 }
+
+/* The tables of the documentation name every limit with its numbers, every verdict and every state.
+ */
+Test(schema, documentation)
+{
+    cleanup_buf struct buf jobs, verdicts;
+    struct err err;
+    buf_init(&jobs, 1 << 20);
+    buf_init(&verdicts, 1 << 20);
+    cr_assert_eq(buf_read_file(&jobs, BROOD_SOURCE_DIR "/docs/jobs.md", &err), 0, "%s", err.text);
+    cr_assert_eq(buf_read_file(&verdicts, BROOD_SOURCE_DIR "/docs/verdicts.md", &err), 0, "%s",
+                 err.text);
+    char row[256], numbers[128];
+#define JOB_LIMIT(field, json, def, setup_def, min, max, help)                                     \
+    (void)snprintf(numbers, sizeof numbers, "%d | %d | %d | %d |", def, setup_def, min, max);      \
+    (void)snprintf(row, sizeof row, "| `%s` | %s", json, def ? numbers : "2 \u00d7 `cpu_ms`");     \
+    cr_assert(strstr(jobs.data, row), "docs/jobs.md lacks: %s", row);
+#include "common/model/limits.def"
+#undef JOB_LIMIT
+    for (int v = 1; v < VERDICT_COUNT; v++) {
+        (void)snprintf(row, sizeof row, "\n| `%s` | ", verdict_word((enum verdict)v));
+        cr_assert(strstr(verdicts.data, row), "docs/verdicts.md lacks: %s", row);
+    }
+    for (int s = 0; s < STATE_COUNT; s++) {
+        (void)snprintf(row, sizeof row, "\n| `%s` | %s |", job_state_word((enum job_state)s),
+                       job_state_terminal((enum job_state)s) ? "yes" : "");
+        row[strlen(row) - 2] = 0; /* an empty cell is "| |" */
+        cr_assert(strstr(verdicts.data, row), "docs/verdicts.md lacks: %s", row);
+    }
+}
