@@ -1,0 +1,52 @@
+/* The committer: one thread that brings ends of attempts into Postgres, then acknowledges claims
+ * and tells of the end.
+ *
+ * Theory: slots hand over what they have and go on. The thread takes whatever is queued, up to
+ * worker.commit_batch_max, in one transaction; while one is on its way the next batch gathers, so
+ * batches grow with the load and a lone result goes at once. While Postgres is away the queue keeps
+ * everything, retries with back-off, and slots stop claiming: a slot reserves a place before it
+ * claims, so handing over never waits. An item that Postgres refuses for itself is tried alone,
+ * then given back as a failed attempt. Order: Postgres, then XACK, then the event; a crash in
+ * between is repaired by the expiry of the claim, which finds the job ended. */
+#pragma once
+#include <stdbool.h>
+#include "common/base/config.h"
+#include "common/model/result.h"
+#include "common/model/usage.h"
+#include "common/store/queue.h"
+#include "worker/inflight.h"
+
+#define COMMIT_QUEUE_MAX 256                /* places, those reserved included */
+#define COMMIT_QUEUE_BYTES_MAX (256u << 20) /* output bytes queued; no new places above it */
+
+/* One ended attempt. Made by a slot, owned by the committer once pushed. */
+struct commit_entry {
+    struct claim claim; /* its spec is not needed any more and may be NULL */
+    struct inflight_ref ref;
+    char template_name[JOB_TEMPLATE_MAX + 1];
+    bool failed; /* a fault of ours: reason and delay_ms; else result and usage */
+    char reason[ERR_TEXT_MAX];
+    int64_t delay_ms;
+    struct job_result result;
+    bool billed;
+    struct usage_record usage[METER_COUNT];
+    int refused; /* times Postgres refused it when tried alone */
+    struct commit_entry *next;
+};
+struct commit_entry *commit_entry_new(void);
+void commit_entry_free(struct commit_entry *e);
+
+struct committer;
+
+/* Starts the thread. config, inflight and name (of the worker) must outlive it. */
+MUST_CHECK int committer_start(const struct config *config, const char *name,
+                               struct inflight *inflight, struct committer **ret_committer,
+                               struct err *err);
+/* A place for one entry: true when it was had within wait_ms. */
+bool commit_reserve(struct committer *c, int64_t wait_ms);
+void commit_unreserve(struct committer *c);
+/* Hand over e, using a place reserved before. Never waits. */
+void commit_push(struct committer *c, struct commit_entry *e);
+/* Commit what is queued for at most wait_ms, then end the thread and free. Returns how many entries
+ * were left behind. */
+int committer_stop(struct committer *c, int64_t wait_ms);

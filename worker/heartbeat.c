@@ -1,0 +1,133 @@
+#include "worker/heartbeat.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/store/queue.h"
+#include "worker/commit.h"
+
+#define CLAIMS_MAX 2048 /* slots and places of the commit queue together are fewer */
+#define BEATS_TO_LIVE 3
+
+struct heartbeat {
+    const struct config *config;
+    const char *name;
+    struct inflight *inflight;
+    const atomic_int *busy;
+    struct queue queue; /* of the thread */
+    struct inflight_claim claims[CLAIMS_MAX];
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stopping;
+};
+
+static int renew(struct heartbeat *h, struct err *err)
+{
+    static_assert(CLAIMS_MAX >= 1024 + COMMIT_QUEUE_MAX, "every claim is renewed");
+    int n = inflight_list(h->inflight, h->claims, CLAIMS_MAX);
+    const char *ids[CLAIMS_MAX];
+    bool owned[CLAIMS_MAX];
+    for (int i = 0; i < n; i++) {
+        ids[i] = h->claims[i].stream_id;
+    }
+    int rc = n > 0 ? queue_claim_renew(&h->queue, h->name, ids, n, owned, err) : 0;
+    for (int i = 0; i < n && rc >= 0; i++) {
+        if (!owned[i] && inflight_mark_lost(h->inflight, h->claims[i].ref)) {
+            log_warn("claim lost to another worker", "job", h->claims[i].job_id);
+        }
+    }
+    return rc;
+}
+
+static void beat(struct heartbeat *h)
+{
+    struct err err = { 0 };
+    struct worker_info info = { .slots = (int)h->config->worker_slots,
+                                .busy = atomic_load(h->busy),
+                                .pid = getpid() };
+    (void)snprintf(info.name, sizeof info.name, "%s", h->name);
+    int64_t ttl_ms = BEATS_TO_LIVE * h->config->worker_heartbeat_ms + 1000;
+    if (renew(h, &err) < 0 || queue_worker_beat(&h->queue, &info, ttl_ms, &err) < 0) {
+        log_warn("heartbeat failed", "error", err.text);
+    }
+}
+
+static void *heartbeat_main(void *arg)
+{
+    struct heartbeat *h = arg;
+    bool on = true;
+    while (on) {
+        beat(h);
+        int64_t at_us = mono_us() + h->config->worker_heartbeat_ms * 1000;
+        struct timespec until = { .tv_sec = at_us / 1000000, .tv_nsec = at_us % 1000000 * 1000 };
+        (void)pthread_mutex_lock(&h->lock);
+        int rc = 0;
+        while (!h->stopping && rc == 0) {
+            rc = pthread_cond_timedwait(&h->wake, &h->lock, &until);
+        }
+        on = !h->stopping;
+        (void)pthread_mutex_unlock(&h->lock);
+    }
+    return NULL;
+}
+
+int heartbeat_start(const struct config *config, const char *name, struct inflight *inflight,
+                    const atomic_int *busy, struct heartbeat **ret_heartbeat, struct err *err)
+{
+    struct heartbeat *h = calloc(1, sizeof *h);
+    if (!h) {
+        abort();
+    }
+    h->config = config;
+    h->name = name;
+    h->inflight = inflight;
+    h->busy = busy;
+    pthread_condattr_t attr;
+    int rc = pthread_condattr_init(&attr);
+    assert(rc == 0);
+    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    assert(rc == 0);
+    rc = pthread_mutex_init(&h->lock, NULL);
+    assert(rc == 0);
+    rc = pthread_cond_init(&h->wake, &attr);
+    assert(rc == 0);
+    (void)pthread_condattr_destroy(&attr);
+    rc = queue_open(&h->queue, config->redis_url, err);
+    if (rc == 0 && (errno = pthread_create(&h->thread, NULL, heartbeat_main, h)) != 0) {
+        rc = err_sys(err, "heartbeat: thread");
+    }
+    if (rc < 0) {
+        queue_close(&h->queue);
+        free(h);
+        return rc;
+    }
+    *ret_heartbeat = h;
+    return 0;
+}
+
+void heartbeat_stop(struct heartbeat *h)
+{
+    if (!h) {
+        return;
+    }
+    (void)pthread_mutex_lock(&h->lock);
+    h->stopping = true;
+    (void)pthread_cond_signal(&h->wake);
+    (void)pthread_mutex_unlock(&h->lock);
+    (void)pthread_join(h->thread, NULL);
+    struct err err = { 0 };
+    if (queue_worker_gone(&h->queue, h->name, &err) < 0) {
+        log_debug("worker's entry is left to expire", "error", err.text);
+    }
+    queue_close(&h->queue);
+    (void)pthread_mutex_destroy(&h->lock);
+    (void)pthread_cond_destroy(&h->wake);
+    free(h);
+}

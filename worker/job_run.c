@@ -1,0 +1,160 @@
+#include "worker/job_run.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sodium.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/judge.h"
+#include "worker/retry.h"
+
+#define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
+
+/* Moments on the monotonic clock, microseconds. */
+struct moments {
+    int64_t claimed_us, leased_us, released_us;
+};
+
+static void log_done(const struct slot *s, const struct commit_entry *e, const struct moments *m)
+{
+    const struct session_trace *t = &s->session.trace;
+    const struct {
+        const char *name;
+        int64_t us;
+    } steps[] = {
+        { "lease", m->leased_us },          { "sent", s->session.run_us },
+        { "ready", t->ready_us },           { "started", t->started_us },
+        { "first_byte", t->first_byte_us }, { "exit", t->exit_us },
+        { "released", m->released_us },
+    };
+    char text[256];
+    size_t n = 0;
+    for (size_t i = 0; i < sizeof steps / sizeof steps[0]; i++) {
+        int64_t at = steps[i].us > 0 ? steps[i].us - m->claimed_us : -1;
+        n += (size_t)snprintf(text + n, sizeof text - n, "%s%s=%" PRId64, i ? " " : "",
+                              steps[i].name, at);
+        assert(n < sizeof text);
+    }
+    log_debug("job done", "job", e->claim.job_id, "verdict", verdict_word(e->result.verdict),
+              "us_since_claim", text);
+}
+
+static void fail(struct slot *s, struct commit_entry *e, const struct err *why)
+{
+    const struct config *c = s->shared->config;
+    e->failed = true;
+    e->delay_ms = retry_delay_ms(c->sched_retry_base_ms, c->sched_retry_max_ms, e->claim.attempt,
+                                 randombytes_random());
+    (void)snprintf(e->reason, sizeof e->reason, "%s", why->text);
+    log_warn("attempt failed", "job", e->claim.job_id, "reason", e->reason, "error",
+             err_word(why->code));
+}
+
+static void fill_result(struct job_result *r, const struct slot *s, const struct job_spec *spec,
+                        const struct lease *lease)
+{
+    r->limits = spec->command.limits;
+    (void)snprintf(r->engine, sizeof r->engine, "%s", lease->engine);
+    (void)snprintf(r->snapshot, sizeof r->snapshot, "%s", lease->snapshot);
+    (void)snprintf(r->worker, sizeof r->worker, "%s", s->shared->name);
+    r->vcpus = lease->vcpus;
+    r->memory_mib = lease->memory_mib;
+}
+
+static void bill(const struct config *c, struct commit_entry *e)
+{
+    const struct job_result *r = &e->result;
+    e->billed = verdict_billed(r->verdict);
+    if (e->billed) {
+        struct rate_card rates = { .vcpu_second_nanousd = c->rate_vcpu_second_nanousd,
+                                   .gib_second_nanousd = c->rate_gib_second_nanousd,
+                                   .rounding_ms = c->rate_rounding_ms,
+                                   .minimum_ms = c->rate_minimum_ms };
+        usage_records(&rates, e->claim.job_id, e->claim.attempt, "", r->vcpus, r->memory_mib,
+                      r->leased_wall_ms, r->ended_wall_ms, r->measured_ms, e->usage);
+    }
+}
+
+/* Everything between claim and verdict. 0: e->result is complete; else the attempt failed. */
+static int run(struct slot *s, const struct job_spec *spec, bool saturated, struct commit_entry *e,
+               struct moments *m, struct err *err)
+{
+    struct job_result *r = &e->result;
+    struct lease lease;
+    int64_t lease_start_us = mono_us();
+    int rc = pool_lease(&s->pool, spec->template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
+                        &lease, err);
+    if (rc < 0) {
+        return rc;
+    }
+    m->leased_us = mono_us();
+    r->leased_wall_ms = wall_ms();
+    r->lease_us = m->leased_us - lease_start_us;
+
+    if (lease.cpu_fd < 0) {
+        log_warn("no CPU meter for the sandbox: the guest's own figure is used", "job",
+                 e->claim.job_id);
+    }
+    struct live live;
+    live_start(&live, spec->stream ? &s->queue : NULL, e->claim.job_id);
+    struct session_job job = { .channel_fd = lease.channel_fd,
+                               .cpu_fd = lease.cpu_fd,
+                               .abort_fd = s->abort_fd,
+                               .vcpus = lease.vcpus,
+                               .spec = spec,
+                               .lease_start_us = lease_start_us,
+                               .live = spec->stream ? &live : NULL,
+                               .times = &session_times_default };
+    struct run_facts setup, main_run;
+    rc = session_run(&s->session, &job, r, &setup, &main_run, err);
+    int64_t end_us = mono_us();
+    pool_release(
+        &s->pool,
+        &lease); /* what follows costs the customer nothing; vmpool kills the VM off our path */
+    m->released_us = mono_us();
+    live_end(&live);
+    if (rc < 0) {
+        return rc;
+    }
+    r->measured_ms = (end_us - m->leased_us + 999) / 1000;
+    r->ended_wall_ms =
+        r->leased_wall_ms + r->measured_ms; /* the interval's length is the monotonic clock's */
+    fill_result(r, s, spec, &lease);
+    judge(spec, &setup, &main_run, r);
+    return 0;
+}
+
+void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool saturated)
+{
+    struct moments m = { .claimed_us = mono_us() };
+    struct commit_entry *e = commit_entry_new();
+    e->claim = *claim;
+    *claim = (struct claim){ 0 };
+    e->ref = ref;
+
+    struct err err = { 0 };
+    cleanup_job_spec struct job_spec *spec = NULL;
+    int rc = job_parse(e->claim.spec, e->claim.spec_len, &spec, &err);
+    if (rc < 0) {
+        (void)err_prefix(&err, "the claimed job is not valid");
+    } else {
+        (void)snprintf(e->template_name, sizeof e->template_name, "%s", spec->template_name);
+        rc = run(s, spec, saturated, e, &m, &err);
+    }
+    free(e->claim.spec);
+    e->claim.spec = NULL;
+    e->claim.spec_len = 0;
+
+    if (rc < 0) {
+        fail(s, e, &err);
+    } else {
+        bill(s->shared->config, e);
+        log_done(s, e, &m);
+    }
+    inflight_leave_slot(s->shared->inflight, ref);
+    commit_push(s->shared->committer, e);
+}

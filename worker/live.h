@@ -1,0 +1,33 @@
+/* Live output of a job with "stream": pieces put on the job's log in Redis while it runs.
+ *
+ * Theory: pieces are gathered and written at most every LIVE_INTERVAL_MS, or when LIVE_BUFFER_BYTES
+ * are full, and never more than LIVE_TOTAL_BYTES_MAX of a job; the stored result is the truth, this
+ * is a view of it. A Redis that fails ends the view and not the job. One thread. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "common/base/buf.h"
+#include "common/store/queue.h"
+
+#define LIVE_INTERVAL_MS 20
+#define LIVE_BUFFER_BYTES 32768u
+#define LIVE_TOTAL_BYTES_MAX (4u << 20)
+
+struct live {
+    struct queue *queue; /* NULL: nothing is published */
+    const char *job_id;
+    struct buf pending; /* of one stream */
+    int stream;
+    uint64_t total;
+    int64_t last_us;
+};
+
+/* queue and job_id must outlive l; queue NULL makes every call a no-op. */
+void live_start(struct live *l, struct queue *queue, const char *job_id);
+void live_add(struct live *l, int stream, const void *data, size_t len);
+/* Write what is due. */
+void live_tick(struct live *l, int64_t now_us);
+/* When live_tick has something to do (mono_us), INT64_MAX when nothing is pending. */
+int64_t live_due_us(const struct live *l);
+/* Write the rest and the end mark; frees. */
+void live_end(struct live *l);

@@ -1,0 +1,40 @@
+/* Client of vmpool's socket: lease a sandbox, give it back. One connection a slot; when it closes,
+ * its sandboxes die. Contract: docs/protocol.md, "Pool socket"; messages: schemas/proto/pool.proto.
+ * Blocking with deadlines; one thread at a time. */
+#pragma once
+#include <stdbool.h>
+#include <stdint.h>
+#include "common/base/err.h"
+
+#define POOL_PATH_MAX 108
+
+struct pool_client {
+    int fd; /* -1: not connected */
+    char path[POOL_PATH_MAX];
+    uint32_t last_id;
+};
+
+struct lease {
+    uint64_t id;
+    int channel_fd; /* the guest's byte stream */
+    int cpu_fd;     /* schedstat of the vCPU thread; -1 when the pool has none */
+    int vcpus, memory_mib;
+    char snapshot[72], engine[32];
+    bool exercised, warm;
+};
+
+/* Does not connect. -ERR_TOO_LARGE when path does not fit a socket address. */
+MUST_CHECK int pool_client_init(struct pool_client *c, const char *path, struct err *err);
+void pool_client_done(struct pool_client *c);
+/* Connect when not connected, or when the connection was lost meanwhile. -ERR_UNAVAILABLE. */
+MUST_CHECK int pool_client_connect(struct pool_client *c, struct err *err);
+/* Lease a sandbox of the template within timeout_ms. abort_fd (-1: none) readable ends the wait
+ * with -ERR_STALE. saturated: there is more work than slots. Reconnects once when the connection
+ * turns out to be lost. The pool's own refusals come back with its code. After a time-out or a
+ * broken answer the connection is closed, so that no lease is left behind. */
+MUST_CHECK int pool_lease(struct pool_client *c, const char *template_name, bool saturated,
+                          int abort_fd, int64_t timeout_ms, struct lease *ret_lease,
+                          struct err *err);
+/* Close the lease's fds and tell the pool. Never fails: when the pool cannot be told, the
+ * connection is closed, which is the same. */
+void pool_release(struct pool_client *c, struct lease *lease);

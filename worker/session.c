@@ -1,0 +1,466 @@
+#include "worker/session.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+#include "common/base/clock.h"
+#include "worker/cpu_meter.h"
+#include "worker/guest_msgs.h"
+
+#define CPU_CHECK_MIN_US 1000 /* shortest time between two readings of the CPU meter */
+#define NEVER_US INT64_MAX
+
+const struct session_times session_times_default = {
+    .ready_ms = 10000, .start_ms = 30000, .kill_grace_ms = 2000, .output_grace_ms = 500
+};
+
+void session_init(struct session *s)
+{
+    *s = (struct session){ .run_scratch = calloc(1, sizeof(guest_Run)) };
+    if (!s->run_scratch) {
+        abort();
+    }
+    frame_parser_init(&s->parser);
+    outq_init(&s->out);
+}
+
+void session_done(struct session *s)
+{
+    frame_parser_done(&s->parser);
+    outq_done(&s->out);
+    capture_done(&s->capture[0]);
+    capture_done(&s->capture[1]);
+    free(s->run_scratch);
+    s->run_scratch = NULL;
+}
+
+/* ---- sending ---- */
+
+/* One piece of stdin at a time, within what the guest asked for: a guest that asks byte by byte
+ * cannot fill the queue. */
+static int pump_stdin(struct session *s, struct err *err)
+{
+    if (!outq_empty(&s->out) || s->stdin_left.len == 0 || s->stdin_credit == 0 ||
+        s->stop != STOP_NONE) {
+        return 0;
+    }
+    size_t n = s->stdin_left.len;
+    n = n < s->stdin_credit ? n : (size_t)s->stdin_credit;
+    n = n < FRAME_PAYLOAD_MAX ? n : FRAME_PAYLOAD_MAX;
+    int rc = outq_raw(&s->out, FRAME_STDIN, s->stdin_left.data, n, err);
+    s->stdin_left.data += n;
+    s->stdin_left.len -= n;
+    s->stdin_credit -= n;
+    return rc;
+}
+
+static void read_cpu(struct session *s, int64_t *ret_ns)
+{
+    struct err err = { 0 };
+    int64_t ns;
+    if (s->job->cpu_fd >= 0 && cpu_meter_read(s->job->cpu_fd, &ns, &err) == 0) {
+        *ret_ns = ns; /* a sandbox that just died keeps its last figure */
+    }
+}
+
+static int send_pending(struct session *s, struct err *err)
+{
+    for (;;) {
+        int rc = pump_stdin(s, err);
+        if (rc < 0) {
+            return rc;
+        }
+        if (s->out_closed || outq_empty(&s->out)) {
+            return 0;
+        }
+        if (s->run_us == 0) {
+            read_cpu(s,
+                     &s->cpu_base_ns); /* the run's CPU time counts from just before Run is out */
+        }
+        struct err send_err = { 0 };
+        rc = outq_flush(&s->out, s->job->channel_fd, &send_err);
+        if (rc == -ERR_CLOSED) {
+            s->out_closed =
+                true; /* its last words may still be unread: the reader will find the end */
+            return 0;
+        }
+        if (rc < 0) {
+            *err = send_err;
+            return rc;
+        }
+        if (s->run_us == 0 && s->out.sent >= s->run_mark) {
+            s->run_us = mono_us();
+        }
+        if (!outq_empty(&s->out)) {
+            return 0;
+        }
+    }
+}
+
+static int queue_run(struct session *s, const struct job_command *command, struct bytes stdin_data,
+                     struct err *err)
+{
+    s->command = command;
+    s->run++;
+    s->stop = STOP_NONE;
+    s->warm = s->disk_full = false;
+    s->run_us = s->over_us = s->kill_us = s->cpu_us = 0;
+    s->cpu_check_us = 0;
+    s->reported = (struct run_result){ .exit_code = -1 };
+    for (int i = 0; i < 2; i++) {
+        capture_start(&s->capture[i], (size_t)command->limits.output_bytes);
+    }
+    int rc = guest_queue_run(&s->out, s->run_scratch, s->run, s->job->spec, command, stdin_data.len,
+                             err);
+    if (rc < 0) {
+        return rc;
+    }
+    s->run_mark = s->out.queued;
+    s->stdin_left = stdin_data;
+    s->stdin_credit = 0;
+    size_t first = stdin_data.len < STDIN_FIRST_BYTES ? stdin_data.len : STDIN_FIRST_BYTES;
+    if (first > 0) {
+        rc = outq_raw(&s->out, FRAME_STDIN, stdin_data.data, first, err);
+        s->stdin_left.data += first;
+        s->stdin_left.len -= first;
+    }
+    return rc;
+}
+
+static int stop_run(struct session *s, enum run_stop why, int64_t now_us, struct err *err)
+{
+    if (s->stop != STOP_NONE) {
+        return 0;
+    }
+    s->stop = why;
+    s->kill_us = now_us;
+    return guest_queue_kill(&s->out, s->run, err);
+}
+
+/* ---- receiving ---- */
+
+static int on_output(struct session *s, const struct frame *f, int64_t now_us, struct err *err)
+{
+    if (f->stream != 1 && f->stream != 2) {
+        return err_set(err, ERR_PROTOCOL, "guest: output of stream %d", f->stream);
+    }
+    if (s->trace.first_byte_us == 0 && f->len > 0) {
+        s->trace.first_byte_us = now_us;
+    }
+    struct capture *c = &s->capture[f->stream - 1];
+    capture_add(c, f->payload, f->len);
+    if (s->job->live && s->command == &s->job->spec->command) {
+        live_add(s->job->live, f->stream, f->payload, f->len);
+    }
+    if (capture_over(c) && s->over_us == 0) {
+        s->over_us = now_us;
+    }
+    return capture_flooded(c) ? stop_run(s, STOP_OUTPUT, now_us, err) : 0;
+}
+
+static int on_pull(struct session *s, const struct frame *f, struct err *err)
+{
+    uint32_t bytes;
+    int rc = guest_check_pull(f, s->run, &bytes, err);
+    if (rc < 0) {
+        return rc;
+    }
+    s->stdin_credit += bytes;
+    if (s->stdin_credit > s->stdin_left.len) {
+        s->stdin_credit = s->stdin_left.len;
+    }
+    return 0;
+}
+
+static int on_exit_frame(struct session *s, const struct frame *f, int64_t now_us, struct err *err)
+{
+    int rc = guest_check_exit(f, s->run, &s->reported, &s->disk_full, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (s->state == SESSION_WAIT_STARTED && !s->reported.exec_error[0]) {
+        return err_set(err, ERR_PROTOCOL, "guest: Exit before Started");
+    }
+    s->trace.exit_us = now_us;
+    return 0;
+}
+
+static int on_frame(struct session *s, const struct frame *f, int64_t now_us, struct err *err)
+{
+    int next = session_next(s->state, f->type);
+    if (next < 0 || (s->run_us == 0 && (f->type == FRAME_STARTED || f->type == FRAME_EXIT))) {
+        return err_set(err, ERR_PROTOCOL, "guest: frame of type %d while %s", (int)f->type,
+                       session_state_word(s->state));
+    }
+    int rc = 0;
+    switch (f->type) {
+    case FRAME_READY:
+        rc = guest_check_ready(f, s->identity_ns, wall_ns(), err);
+        s->trace.ready_us = s->wait_us = now_us;
+        break;
+    case FRAME_STARTED:
+        rc = guest_check_started(f, s->run, &s->warm, err);
+        s->trace.started_us = now_us;
+        break;
+    case FRAME_OUTPUT:
+        rc = on_output(s, f, now_us, err);
+        break;
+    case FRAME_PULL:
+        rc = on_pull(s, f, err);
+        break;
+    case FRAME_EXIT:
+        rc = on_exit_frame(s, f, now_us, err);
+        break;
+    case FRAME_ERROR:
+        rc = guest_check_error(f, s->run, &s->user_fault, s->refused, sizeof s->refused, err);
+        break;
+    default:
+        assert(!"the table lists only frames handled here");
+    }
+    if (rc == 0) {
+        s->state = (enum session_state)next;
+    }
+    return rc;
+}
+
+static bool over(const struct session *s)
+{
+    return s->state == SESSION_EXITED || s->state == SESSION_REFUSED;
+}
+
+/* Read once and handle what came. At most one parser's fill, so that deadlines are looked at in
+ * between. */
+static int receive(struct session *s, struct err *err)
+{
+    size_t room;
+    uint8_t *space = frame_parser_space(&s->parser, &room);
+    ssize_t n = recv(s->job->channel_fd, space, room, MSG_DONTWAIT);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
+        return 0;
+    }
+    if (n <= 0) {
+        return err_set(err, ERR_CLOSED, "guest: the channel closed while %s",
+                       session_state_word(s->state));
+    }
+    frame_parser_filled(&s->parser, (size_t)n);
+    int64_t now_us = mono_us();
+    struct frame f;
+    int rc;
+    while (!over(s) && (rc = frame_parser_next(&s->parser, &f, err)) != 0) {
+        if (rc < 0 || (rc = on_frame(s, &f, now_us, err)) < 0) {
+            return rc;
+        }
+    }
+    return 0;
+}
+
+/* ---- deadlines ---- */
+
+static void earlier(int64_t *due_us, int64_t t)
+{
+    if (t < *due_us) {
+        *due_us = t;
+    }
+}
+
+static int check_cpu(struct session *s, int64_t now_us, int64_t *due_us, struct err *err)
+{
+    if (s->job->cpu_fd < 0) {
+        return 0;
+    }
+    if (now_us >= s->cpu_check_us) {
+        int64_t ns = s->cpu_base_ns + s->cpu_us * 1000;
+        read_cpu(s, &ns);
+        s->cpu_us = (ns - s->cpu_base_ns) / 1000;
+        int64_t left_us = s->command->limits.cpu_ms * 1000 - s->cpu_us;
+        if (left_us < 0) {
+            return stop_run(s, STOP_CPU, now_us, err);
+        }
+        int64_t wait_us = left_us / s->job->vcpus + 1;
+        s->cpu_check_us = now_us + (wait_us > CPU_CHECK_MIN_US ? wait_us : CPU_CHECK_MIN_US);
+    }
+    earlier(due_us, s->cpu_check_us);
+    return 0;
+}
+
+/* Act on deadlines that have passed; *ret_due_us = the next one. 1: the run is given up after its
+ * Kill. */
+static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_us, struct err *err)
+{
+    const struct session_times *t = s->job->times;
+    int64_t due_us = NEVER_US;
+    if (s->state == SESSION_WAIT_READY || s->state == SESSION_WAIT_STARTED) {
+        bool ready = s->state == SESSION_WAIT_STARTED;
+        int64_t limit_ms = ready ? t->start_ms : t->ready_ms;
+        due_us = (ready ? s->wait_us : s->begin_us) + limit_ms * 1000;
+        if (now_us >= due_us) {
+            return err_set(err, ERR_TIMEOUT, "guest: no answer within %lld ms while %s",
+                           (long long)limit_ms, session_state_word(s->state));
+        }
+    } else if (s->stop == STOP_NONE) {
+        int64_t wall_end_us = s->run_us + s->command->limits.wall_ms * 1000;
+        int64_t output_end_us = s->over_us ? s->over_us + t->output_grace_ms * 1000 : NEVER_US;
+        int rc = 0;
+        if (now_us >= output_end_us) {
+            rc = stop_run(s, STOP_OUTPUT, now_us, err);
+        } else if (now_us > wall_end_us) {
+            rc = stop_run(s, STOP_WALL, now_us, err);
+        } else {
+            earlier(&due_us, wall_end_us + 1);
+            earlier(&due_us, output_end_us);
+            rc = check_cpu(s, now_us, &due_us, err);
+        }
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (s->stop != STOP_NONE) {
+        due_us = s->kill_us + t->kill_grace_ms * 1000;
+        if (now_us >= due_us) {
+            return 1;
+        }
+    }
+    if (s->job->live) {
+        live_tick(s->job->live, now_us);
+        earlier(&due_us, live_due_us(s->job->live));
+    }
+    *ret_due_us = due_us;
+    return 0;
+}
+
+static int wait_channel(struct session *s, int64_t due_us, short *ret_events, struct err *err)
+{
+    int64_t wait_us = due_us - mono_us();
+    wait_us = wait_us > 0 ? wait_us : 0;
+    struct timespec ts = { .tv_sec = wait_us / 1000000, .tv_nsec = wait_us % 1000000 * 1000 };
+    bool sending = !s->out_closed && !outq_empty(&s->out);
+    struct pollfd p[2] = { { .fd = s->job->channel_fd,
+                             .events = (short)(POLLIN | (sending ? POLLOUT : 0)) },
+                           { .fd = s->job->abort_fd, .events = POLLIN } };
+    int n = ppoll(p, 2, &ts, NULL);
+    if (n < 0 && errno != EINTR) {
+        return err_sys(err, "guest: poll");
+    }
+    *ret_events = n > 0 ? p[0].revents : 0;
+    if (n > 0 && p[1].revents) {
+        return err_set(err, ERR_STALE, "the job was given up");
+    }
+    return 0;
+}
+
+/* Until the run in hand has ended, was refused or is given up after a Kill (0 each time). */
+static int drive(struct session *s, struct err *err)
+{
+    while (!over(s)) {
+        int64_t due_us = NEVER_US;
+        int rc = check_deadlines(s, mono_us(), &due_us, err);
+        if (rc != 0) {
+            return rc < 0 ? rc : 0;
+        }
+        short events = 0;
+        if ((rc = send_pending(s, err)) < 0 || (rc = wait_channel(s, due_us, &events, err)) < 0) {
+            return rc;
+        }
+        if (events & (POLLIN | POLLHUP | POLLERR)) {
+            rc = receive(s, err);
+            if (rc < 0 && s->stop != STOP_NONE) {
+                return 0; /* it was being killed anyway: the broken limit is the story */
+            }
+            if (rc < 0) {
+                return rc;
+            }
+        }
+    }
+    return 0;
+}
+
+/* ---- the whole ---- */
+
+static void fill_run(struct session *s, struct run_result *run, struct run_facts *facts)
+{
+    bool exited = s->state == SESSION_EXITED;
+    int64_t end_us = exited ? s->trace.exit_us : s->stop != STOP_NONE ? s->kill_us : mono_us();
+    int64_t ns = s->cpu_base_ns + s->cpu_us * 1000;
+    read_cpu(s, &ns);
+    *run = s->reported;
+    run->present = true;
+    run->warm = s->warm;
+    run->cpu_us = s->job->cpu_fd >= 0 ? (ns - s->cpu_base_ns) / 1000 : s->reported.guest_cpu_us;
+    run->wall_us = s->run_us > 0 ? end_us - s->run_us : 0;
+    capture_result(&s->capture[0], &run->out);
+    capture_result(&s->capture[1], &run->err_out);
+    *facts = (struct run_facts){ .stop = s->stop, .exited = exited, .disk_full = s->disk_full };
+}
+
+static int run_command(struct session *s, const struct job_command *command,
+                       struct bytes stdin_data, struct run_result *run, struct run_facts *facts,
+                       struct err *err)
+{
+    int rc = queue_run(s, command, stdin_data, err);
+    if (rc < 0 || (rc = drive(s, err)) < 0) {
+        return rc;
+    }
+    if (s->state == SESSION_REFUSED && !s->user_fault) {
+        return err_set(err, ERR_PROTOCOL, "guest: %s", s->refused);
+    }
+    fill_run(s, run, facts);
+    return 0;
+}
+
+static void begin(struct session *s, const struct session_job *job)
+{
+    s->job = job;
+    s->state = SESSION_WAIT_READY;
+    s->out_closed = s->user_fault = false;
+    s->run = 0;
+    s->refused[0] = 0;
+    s->trace = (struct session_trace){ 0 };
+    s->cpu_base_ns = 0;
+    s->parser.start = s->parser.end = 0;
+    s->parser.broken = 0;
+    outq_reset(&s->out);
+    s->identity_ns = wall_ns();
+    s->begin_us = s->trace.sent_us = mono_us();
+}
+
+int session_run(struct session *s, const struct session_job *job, struct job_result *r,
+                struct run_facts *ret_setup, struct run_facts *ret_run, struct err *err)
+{
+    assert(job->vcpus >= 1 && job->spec->command.argc > 0);
+    const struct job_spec *spec = job->spec;
+    const struct bytes nothing = { 0 };
+    begin(s, job);
+    *ret_setup = *ret_run = (struct run_facts){ .stop = STOP_NONE };
+    int rc = guest_queue_identity(&s->out, err);
+    if (rc < 0 || (rc = guest_queue_files(&s->out, spec, err)) < 0) {
+        return rc;
+    }
+    bool go_on = true;
+    if (spec->setup.argc > 0) {
+        rc = run_command(s, &spec->setup, nothing, &r->setup, ret_setup, err);
+        if (rc < 0) {
+            return rc;
+        }
+        go_on = s->state == SESSION_EXITED && judge_setup_ok(spec, &r->setup, ret_setup);
+        if (go_on) {
+            s->state = SESSION_WAIT_STARTED;
+            s->wait_us = mono_us();
+            s->trace.first_byte_us = 0;
+        }
+    }
+    if (go_on &&
+        (rc = run_command(s, &spec->command, spec->stdin_data, &r->run, ret_run, err)) < 0) {
+        return rc;
+    }
+    if (s->user_fault) {
+        r->setup.present = false;
+        memcpy(ret_run->refused, s->refused, sizeof s->refused);
+    }
+    r->first_byte_us =
+        s->trace.first_byte_us > 0 ? s->trace.first_byte_us - job->lease_start_us : -1;
+    return 0;
+}

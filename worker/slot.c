@@ -1,0 +1,132 @@
+#include "worker/slot.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/job_run.h"
+
+#define CLAIM_WAIT_MS 1000  /* also the longest time until a stop is seen */
+#define TROUBLE_WAIT_MS 500 /* Redis or vmpool away: how long until it is tried again */
+
+static void trouble(const char *what, const struct err *err, bool *told)
+{
+    if (!*told) {
+        log_warn(what, "error", err->text);
+        *told = true;
+    }
+    sleep_ms(TROUBLE_WAIT_MS);
+}
+
+/* All that must hold before a job may be claimed. */
+static bool prepare(struct slot *s, bool *told)
+{
+    if (!s->holds_place) {
+        s->holds_place = commit_reserve(s->shared->committer, CLAIM_WAIT_MS);
+        if (!s->holds_place) {
+            return false;
+        }
+    }
+    struct err err = { 0 };
+    if (pool_client_connect(&s->pool, &err) < 0) {
+        trouble("slot waits for vmpool", &err, told);
+        return false;
+    }
+    return true;
+}
+
+static void drain_abort(struct slot *s)
+{
+    uint64_t n;
+    while (read(s->abort_fd, &n, sizeof n) > 0) {
+    }
+    if (atomic_load(&s->shared->giving_up)) {
+        slot_abort(s); /* it was meant for whatever comes next, too */
+    }
+}
+
+static void *slot_main(void *arg)
+{
+    struct slot *s = arg;
+    bool told = false, had_job = false;
+    while (!atomic_load(&s->shared->stopping)) {
+        if (!prepare(s, &told)) {
+            continue;
+        }
+        struct claim claim = { 0 };
+        struct err err = { 0 };
+        /* A job that is there as soon as the last one has ended means a backlog. */
+        bool saturated = had_job;
+        int64_t wait_ms = had_job ? 0 : CLAIM_WAIT_MS;
+        had_job = false;
+        int rc = queue_claim(&s->queue, s->shared->name, wait_ms, &claim, &err);
+        if (rc < 0) {
+            trouble("slot waits for Redis", &err, &told);
+            continue;
+        }
+        told = false;
+        if (rc == 0) {
+            continue;
+        }
+        (void)atomic_fetch_add(&s->shared->busy, 1);
+        drain_abort(s);
+        struct inflight_ref ref = inflight_add(s->shared->inflight, claim.stream_id, claim.job_id,
+                                               claim.attempt, s->abort_fd);
+        job_run(s, &claim, ref, saturated); /* takes the claim and the place */
+        s->holds_place = false;
+        had_job = true;
+        (void)atomic_fetch_sub(&s->shared->busy, 1);
+    }
+    if (s->holds_place) {
+        commit_unreserve(s->shared->committer);
+    }
+    (void)atomic_fetch_sub(&s->shared->alive, 1);
+    return NULL;
+}
+
+int slot_start(struct slot *s, struct slot_shared *shared, int number, struct err *err)
+{
+    *s = (struct slot){ .shared = shared, .number = number, .abort_fd = -1 };
+    int rc = pool_client_init(&s->pool, shared->config->vmpool_socket, err);
+    if (rc < 0 || (rc = queue_open(&s->queue, shared->config->redis_url, err)) < 0) {
+        return rc;
+    }
+    s->abort_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (s->abort_fd < 0) {
+        rc = err_sys(err, "eventfd");
+        queue_close(&s->queue);
+        return rc;
+    }
+    session_init(&s->session);
+    (void)atomic_fetch_add(&shared->alive, 1);
+    errno = pthread_create(&s->thread, NULL, slot_main, s);
+    if (errno != 0) {
+        rc = err_sys(err, "slot: thread");
+        (void)atomic_fetch_sub(&shared->alive, 1);
+        session_done(&s->session);
+        (void)close(s->abort_fd);
+        queue_close(&s->queue);
+    }
+    return rc;
+}
+
+void slot_abort(struct slot *s)
+{
+    uint64_t one = 1;
+    ssize_t n = write(s->abort_fd, &one, sizeof one);
+    assert(n == sizeof one);
+    (void)n;
+}
+
+void slot_join(struct slot *s)
+{
+    (void)pthread_join(s->thread, NULL);
+    session_done(&s->session);
+    pool_client_done(&s->pool);
+    queue_close(&s->queue);
+    (void)close(s->abort_fd);
+}

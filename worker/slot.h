@@ -1,0 +1,43 @@
+/* A slot: one thread that claims a job, runs it, hands over its end, and again.
+ *
+ * A slot claims only with a connection to vmpool and a place in the committer's queue, so that a
+ * worker which cannot work does not take jobs from one that can. Between claim and lease is nothing
+ * but the parsing of the spec. */
+#pragma once
+#include <pthread.h>
+#include <stdatomic.h>
+#include "common/base/config.h"
+#include "common/store/queue.h"
+#include "worker/commit.h"
+#include "worker/inflight.h"
+#include "worker/pool_client.h"
+#include "worker/session.h"
+
+/* What the slots of a worker share; the worker's. */
+struct slot_shared {
+    const struct config *config;
+    const char *name; /* of the worker */
+    struct inflight *inflight;
+    struct committer *committer;
+    atomic_bool stopping;  /* claim nothing more */
+    atomic_bool giving_up; /* abort what runs */
+    atomic_int busy;       /* slots with a job now */
+    atomic_int alive;      /* slot threads that have not ended */
+};
+
+struct slot {
+    struct slot_shared *shared;
+    int number;
+    pthread_t thread;
+    struct queue queue; /* claims and live output */
+    struct pool_client pool;
+    struct session session;
+    int abort_fd;     /* eventfd: the job in hand is to be given up */
+    bool holds_place; /* in the committer's queue */
+};
+
+/* Connects (Redis) and starts the thread. s is zeroed memory that stays until slot_join. */
+MUST_CHECK int slot_start(struct slot *s, struct slot_shared *shared, int number, struct err *err);
+/* Wake the slot out of its job. */
+void slot_abort(struct slot *s);
+void slot_join(struct slot *s);

@@ -1,0 +1,95 @@
+#include "worker/worker.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "worker/commit.h"
+#include "worker/heartbeat.h"
+#include "worker/inflight.h"
+#include "worker/slot.h"
+
+struct worker {
+    char name[WORKER_NAME_MAX];
+    struct slot_shared shared;
+    struct heartbeat *heartbeat;
+    struct slot *slots;
+    int n_slots; /* started */
+};
+
+static void make_name(const struct config *config, char name[WORKER_NAME_MAX])
+{
+    if (config->worker_name[0]) {
+        (void)snprintf(name, WORKER_NAME_MAX, "%s", config->worker_name);
+        return;
+    }
+    char host[40] = "";
+    if (gethostname(host, sizeof host - 1) < 0 || !host[0]) {
+        memcpy(host, "host", sizeof "host");
+    }
+    (void)snprintf(name, WORKER_NAME_MAX, "%s-%d", host, (int)getpid());
+}
+
+int worker_start(const struct config *config, struct worker **ret_worker, struct err *err)
+{
+    int slots = (int)config->worker_slots;
+    struct worker *w = calloc(1, sizeof *w);
+    if (!w || !(w->slots = calloc((size_t)slots, sizeof *w->slots))) {
+        abort();
+    }
+    make_name(config, w->name);
+    w->shared.config = config;
+    w->shared.name = w->name;
+    w->shared.inflight = inflight_new(slots + COMMIT_QUEUE_MAX);
+    int rc = committer_start(config, w->name, w->shared.inflight, &w->shared.committer, err);
+    if (rc == 0) {
+        rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->heartbeat,
+                             err);
+    }
+    while (rc == 0 && w->n_slots < slots) {
+        rc = slot_start(&w->slots[w->n_slots], &w->shared, w->n_slots, err);
+        w->n_slots += rc == 0;
+    }
+    if (rc < 0) {
+        (void)worker_stop(w, 0);
+        return rc;
+    }
+    char count[16];
+    (void)snprintf(count, sizeof count, "%d", slots);
+    log_info("worker started", "name", w->name, "slots", count);
+    *ret_worker = w;
+    return 0;
+}
+
+void worker_drain(struct worker *w)
+{
+    atomic_store(&w->shared.stopping, true);
+}
+
+bool worker_drained(struct worker *w)
+{
+    return atomic_load(&w->shared.alive) == 0;
+}
+
+int worker_stop(struct worker *w, int64_t commit_wait_ms)
+{
+    if (!w) {
+        return 0;
+    }
+    worker_drain(w);
+    atomic_store(&w->shared.giving_up, true);
+    for (int i = 0; i < w->n_slots; i++) {
+        slot_abort(&w->slots[i]);
+    }
+    for (int i = 0; i < w->n_slots; i++) {
+        slot_join(&w->slots[i]);
+    }
+    int left = committer_stop(w->shared.committer, commit_wait_ms);
+    heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
+    inflight_free(w->shared.inflight);
+    free(w->slots);
+    free(w);
+    return left;
+}
