@@ -1,0 +1,93 @@
+/* The `brood` command: what every subcommand shares.
+ *
+ * main.c reads the options before the command and picks a row of commands.def; each cmd_*.c is one
+ * subcommand, `int cmd_x(struct cli *, argc, argv)`, that parses its own options with argp (the
+ * global ones are accepted there too), loads the configuration through cli_parse() and returns an
+ * exit code. Results go to stdout, everything else (progress, hints, errors) to stderr. */
+#pragma once
+#include <argp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include "common/base/config.h"
+#include "common/base/err.h"
+#include "common/base/id.h"
+#include "common/store/pg.h"
+#include "common/store/queue.h"
+
+/* Exit codes; docs/cli.md. `brood run` has its own (cmd_run.c). */
+enum cli_exit {
+    CLI_OK = 0,
+    CLI_NOT_AS_WANTED = 1, /* a verdict, a check or a state is not what was asked for */
+    CLI_USAGE = 2,         /* command line or input is wrong */
+    CLI_UNREACHABLE = 3,   /* Redis, Postgres or vmpool is not there */
+    CLI_OTHER = 4,         /* anything else that failed */
+};
+
+struct cli {
+    struct config config; /* valid after cli_parse() */
+    const char *home;     /* --home or NULL */
+    const char *file;     /* --config or NULL */
+    bool json;
+};
+
+struct command {
+    const char *name;
+    int (*run)(struct cli *cli, int argc, char **argv);
+    const char *group, *help;
+};
+
+#define COMMAND(name, fn, group, help) int fn(struct cli *cli, int argc, char **argv);
+#include "cli/commands.def"
+#undef COMMAND
+
+/* Parse argv with argp (children = cli_globals are added by the caller's argp), then load the
+ * configuration. 0, or an exit code after the error was printed. Usage errors exit the process with
+ * argp_err_exit_status. opts->cli must be the first member: the globals' parser gets the cli. */
+MUST_CHECK int cli_parse(struct cli *cli, const struct argp *argp, int argc, char **argv,
+                         void *opts);
+/* The same, where everything from the first word on is an argument (brood run CMD
+ * --its-own-option). */
+MUST_CHECK int cli_parse_in_order(struct cli *cli, const struct argp *argp, int argc, char **argv,
+                                  void *opts);
+
+/* First member of every command's options. */
+struct cli_opts {
+    struct cli *cli;
+};
+/* For `.children` of each command's argp, and its parser's ARGP_KEY_INIT: CLI_ARGP_INIT(state, o).
+ */
+extern const struct argp_child cli_globals[];
+#define CLI_ARGP_INIT(state, o) ((state)->child_inputs[0] = (o)->base.cli)
+
+/* Print "brood: text" and a hint of what to do; returns the exit code for err. */
+int cli_fail(const struct cli *cli, const struct err *err);
+/* As cli_fail for a text of our own. */
+int cli_fail_text(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* " --home DIR" when it has to be said in a hint, else "". */
+const char *cli_home_hint(const struct cli *cli);
+/* false once stdout's reader has gone (EPIPE): stop quietly. main() then ends by SIGPIPE. */
+bool cli_out_ok(void);
+int cli_exit_code(const struct err *err);
+
+/* Connect, with the schema's version checked: an older one is an error that names `brood migrate`.
+ */
+MUST_CHECK int cli_open_pg(const struct cli *cli, struct pg *ret_pg, struct err *err);
+/* "latest" or a UUID -> *ret_id. */
+MUST_CHECK int cli_batch_id(const struct cli *cli, struct pg *pg, const char *text,
+                            struct id *ret_id, struct err *err);
+/* The folder of this executable, without a slash at the end. */
+const char *cli_self_dir(void);
+/* The folder of template recipes: $BROOD_TEMPLATES, the source tree, or ../share/brood/templates.
+ */
+MUST_CHECK int cli_templates_dir(char ret_path[CONFIG_STR_MAX], struct err *err);
+
+static inline void cleanup_pg_fn(struct pg *pg)
+{
+    pg_close(pg);
+}
+#define cleanup_pg __attribute__((cleanup(cleanup_pg_fn)))
+static inline void cleanup_queue_fn(struct queue *q)
+{
+    queue_close(q);
+}
+#define cleanup_queue __attribute__((cleanup(cleanup_queue_fn)))

@@ -1,0 +1,55 @@
+/* brood migrate: bring the schema up to date; safe to run twice and by two at once. */
+#include <jansson.h>
+
+#include "cli/cli.h"
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct cli_opts *o = state->input;
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = o->cli;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "takes no arguments");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .parser = parse,
+    .doc = "Apply the database migrations that are missing (brood up does it by itself).\v"
+           "Examples:\n"
+           "  brood migrate\n"
+           "  BROOD_POSTGRES_URL='host=db user=brood dbname=brood' brood migrate\n",
+    .children = cli_globals,
+};
+
+int cmd_migrate(struct cli *cli, int argc, char **argv)
+{
+    struct cli_opts o = { .cli = cli };
+    int rc = cli_parse(cli, &argp, argc, argv, &o);
+    if (rc != 0) {
+        return rc;
+    }
+    struct err err;
+    cleanup_pg struct pg pg = { 0 };
+    if (pg_open(&pg, cli->config.postgres_url, &err) < 0) {
+        return cli_fail(cli, &err);
+    }
+    int applied = pg_migrate(&pg, &err);
+    int version = applied < 0 ? applied : pg_schema_version(&pg, &err);
+    if (version < 0) {
+        return cli_fail(cli, &err);
+    }
+    if (cli->json) {
+        (void)printf("{\"applied\":%d,\"version\":%d}\n", applied, version);
+    } else {
+        (void)printf("%d migration%s applied; the schema is at version %d\n", applied,
+                     applied == 1 ? "" : "s", version);
+    }
+    return CLI_OK;
+}

@@ -1,0 +1,269 @@
+/* brood status: processes, queue, workers, pool, the latest batch. Answers as far as it can when
+ * parts are down. */
+#include <stdlib.h>
+#include <string.h>
+#include <jansson.h>
+
+#include "cli/cli.h"
+#include "cli/money.h"
+#include "cli/poolclient.h"
+#include "cli/proc.h"
+#include "cli/progress.h"
+#include "common/base/cleanup.h"
+#include "common/store/jobs.h"
+
+#define WORKERS_MAX 256
+#define POOL_TIMEOUT_MS 2000
+
+static error_t parse(int key, char *arg, struct argp_state *state)
+{
+    struct cli_opts *o = state->input;
+    (void)arg;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = o->cli;
+        return 0;
+    case ARGP_KEY_ARG:
+        argp_error(state, "takes no arguments");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+static const struct argp argp = {
+    .parser = parse,
+    .doc = "What runs, what waits, what the pool holds. Exit status 3 when Redis, Postgres or "
+           "vmpool does not answer.\v"
+           "Examples:\n"
+           "  brood status\n"
+           "  brood status --json | jq .queue\n",
+    .children = cli_globals,
+};
+
+/* One pass fills the JSON object; the text is printed from it. */
+struct report {
+    const struct cli *cli;
+    json_t *root;
+    bool down;
+};
+
+static void fault(struct report *r, const char *part, const struct err *err)
+{
+    r->down = true;
+    (void)json_object_set_new(r->root, part, json_pack("{s:s}", "error", err->text));
+}
+
+static void add_processes(struct report *r)
+{
+    static struct proc_record rows[PROC_RECORDS_MAX];
+    int n = proc_records(r->cli->config.run_dir, rows, PROC_RECORDS_MAX);
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:i}", "name", rows[i].name, "pid", (int)rows[i].pid));
+    }
+    (void)json_object_set_new(r->root, "processes", list);
+}
+
+static void add_postgres(struct report *r)
+{
+    struct err err;
+    struct queue_counts q;
+    struct id batch;
+    struct batch_counts b;
+    cleanup_pg struct pg pg = { 0 };
+    if (cli_open_pg(r->cli, &pg, &err) < 0 || store_queue_counts(&pg, &q, &err) < 0) {
+        fault(r, "queue", &err);
+        return;
+    }
+    json_t *queue = json_object();
+    for (int i = 0; i < STATE_COUNT; i++) {
+        (void)json_object_set_new(queue, job_state_word((enum job_state)i),
+                                  json_integer(q.by_state[i]));
+    }
+    (void)json_object_set_new(queue, "oldest_waiting_ms",
+                              q.oldest_queued_ms < 0 ? json_null()
+                                                     : json_integer(q.oldest_queued_ms));
+    (void)json_object_set_new(r->root, "queue", queue);
+    json_t *latest = json_null();
+    if (store_latest_batch(&pg, r->cli->config.tenant_default, &batch, &err) == 0 &&
+        store_batch_counts(&pg, batch.text, &b, &err) == 0) {
+        char verdicts[300];
+        progress_verdicts(b.by_verdict, verdicts, sizeof verdicts);
+        latest = json_pack("{s:s, s:i, s:i, s:s}", "batch", batch.text, "jobs", b.total, "done",
+                           b.done, "verdicts", verdicts);
+    }
+    (void)json_object_set_new(r->root, "latest_batch", latest);
+}
+
+static void add_redis(struct report *r)
+{
+    struct err err;
+    int64_t unclaimed, claimed;
+    cleanup_queue struct queue q = { 0 };
+    cleanup_free struct worker_info *rows = calloc(WORKERS_MAX, sizeof *rows);
+    int n = -1;
+    if (!rows) {
+        abort();
+    }
+    if (queue_open(&q, r->cli->config.redis_url, &err) < 0 || queue_setup(&q, &err) < 0 ||
+        queue_ready_depth(&q, &unclaimed, &claimed, &err) < 0 ||
+        (n = queue_workers(&q, rows, WORKERS_MAX, &err)) < 0) {
+        fault(r, "ready", &err);
+        return;
+    }
+    json_t *workers = json_array();
+    for (int i = 0; i < n; i++) {
+        (void)json_array_append_new(workers, json_pack("{s:s, s:i, s:i, s:I}", "name", rows[i].name,
+                                                       "slots", rows[i].slots, "busy", rows[i].busy,
+                                                       "pid", (json_int_t)rows[i].pid));
+    }
+    (void)json_object_set_new(r->root, "ready",
+                              json_pack("{s:I, s:I}", "unclaimed", (json_int_t)unclaimed, "claimed",
+                                        (json_int_t)claimed));
+    (void)json_object_set_new(r->root, "workers", workers);
+}
+
+static void add_pool(struct report *r)
+{
+    static pool_StatusReply p;
+    struct err err;
+    if (poolclient_status(r->cli->config.vmpool_socket, POOL_TIMEOUT_MS, &p, &err) < 0) {
+        fault(r, "pool", &err);
+        return;
+    }
+    json_t *snapshots = json_array();
+    for (pb_size_t i = 0; i < p.snapshots_count; i++) {
+        const pool_SnapshotStatus *s = &p.snapshots[i];
+        (void)json_array_append_new(
+            snapshots,
+            json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:i, s:i, s:i, s:I, s:I}", "template",
+                      s->template, "digest", s->digest, "state", s->state, "reason", s->reason,
+                      "warm", (int)s->warm, "starting", (int)s->starting, "leased", (int)s->leased,
+                      "target", (int)s->target, "memory_mib", (int)s->memory_mib, "clones",
+                      (json_int_t)s->clones_total, "warm_hits", (json_int_t)s->hits_total));
+    }
+    (void)json_object_set_new(
+        r->root, "pool",
+        json_pack("{s:s, s:s, s:i, s:i, s:I, s:I, s:o}", "engine", p.engine, "engine_reason",
+                  p.engine_reason, "memory_used_mib", (int)p.memory_used_mib, "memory_budget_mib",
+                  (int)p.memory_budget_mib, "leases", (json_int_t)p.leases_total, "failures",
+                  (json_int_t)p.failures_total, "snapshots", snapshots));
+}
+
+static long long num(const json_t *obj, const char *key)
+{
+    return (long long)json_integer_value(json_object_get(obj, key));
+}
+
+static const char *str(const json_t *obj, const char *key)
+{
+    const char *s = json_string_value(json_object_get(obj, key));
+    return s ? s : "";
+}
+
+static bool print_error(const json_t *part, const char *title)
+{
+    const char *error = str(part, "error");
+    if (*error) {
+        (void)printf("%-10s not reachable: %s\n", title, error);
+    }
+    return *error != 0;
+}
+
+static void print_pool(const json_t *pool)
+{
+    size_t i;
+    json_t *s;
+    if (print_error(pool, "pool")) {
+        return;
+    }
+    (void)printf("pool       %s (%s), %lld of %lld MiB, %lld leases, %lld failures\n",
+                 str(pool, "engine"), str(pool, "engine_reason"), num(pool, "memory_used_mib"),
+                 num(pool, "memory_budget_mib"), num(pool, "leases"), num(pool, "failures"));
+    json_array_foreach(json_object_get(pool, "snapshots"), i, s)
+    {
+        (void)printf("  %-12s %s%s%s: %lld warm of %lld, %lld starting, %lld leased, %lld clones\n",
+                     str(s, "template"), str(s, "state"), *str(s, "reason") ? ", " : "",
+                     str(s, "reason"), num(s, "warm"), num(s, "target"), num(s, "starting"),
+                     num(s, "leased"), num(s, "clones"));
+    }
+}
+
+static void print_queue(const json_t *q)
+{
+    if (print_error(q, "queue")) {
+        return;
+    }
+    char age[MONEY_TEXT_MAX] = "";
+    const json_t *oldest = json_object_get(q, "oldest_waiting_ms");
+    if (json_is_integer(oldest)) {
+        duration_format(json_integer_value(oldest), age);
+    }
+    (void)printf("queue      %lld queued, %lld retrying, %lld scheduled, %lld running, %lld "
+                 "completed, %lld dead%s%s\n",
+                 num(q, "queued"), num(q, "retrying"), num(q, "scheduled"), num(q, "running"),
+                 num(q, "completed"), num(q, "dead"), *age ? "; oldest waits " : "", age);
+}
+
+static void print_text(const struct report *r)
+{
+    size_t i;
+    json_t *row, *list = json_object_get(r->root, "processes");
+    (void)printf("home       %s\nprocesses ", r->cli->config.home);
+    json_array_foreach(list, i, row)
+    {
+        (void)printf(" %s %lld%s", str(row, "name"), num(row, "pid"),
+                     i + 1 < json_array_size(list) ? "," : "");
+    }
+    (void)printf("%s\n", json_array_size(list) ? "" : " none of this home");
+    print_queue(json_object_get(r->root, "queue"));
+    const json_t *ready = json_object_get(r->root, "ready");
+    if (!print_error(ready, "redis")) {
+        (void)printf("ready      %lld unclaimed, %lld claimed\n", num(ready, "unclaimed"),
+                     num(ready, "claimed"));
+        list = json_object_get(r->root, "workers");
+        json_array_foreach(list, i, row)
+        {
+            (void)printf("worker     %s: %lld of %lld slots busy, pid %lld\n", str(row, "name"),
+                         num(row, "busy"), num(row, "slots"), num(row, "pid"));
+        }
+        if (json_array_size(list) == 0) {
+            (void)printf("worker     none alive\n");
+        }
+    }
+    print_pool(json_object_get(r->root, "pool"));
+    const json_t *b = json_object_get(r->root, "latest_batch");
+    if (json_is_object(b)) {
+        (void)printf("batch      %s: %lld of %lld done%s%s\n", str(b, "batch"), num(b, "done"),
+                     num(b, "jobs"), *str(b, "verdicts") ? "; " : "", str(b, "verdicts"));
+    }
+}
+
+int cmd_status(struct cli *cli, int argc, char **argv)
+{
+    struct cli_opts o = { .cli = cli };
+    int rc = cli_parse(cli, &argp, argc, argv, &o);
+    if (rc != 0) {
+        return rc;
+    }
+    struct report r = { .cli = cli, .root = json_pack("{s:s}", "home", cli->config.home) };
+    add_processes(&r);
+    add_postgres(&r);
+    add_redis(&r);
+    add_pool(&r);
+    if (cli->json) {
+        (void)json_dumpf(r.root, stdout, JSON_COMPACT);
+        (void)putchar('\n');
+    } else {
+        print_text(&r);
+    }
+    json_decref(r.root);
+    if (r.down && !cli->json) {
+        (void)fflush(stdout);
+        (void)fprintf(stderr, "brood: not everything answers; start it with: brood up --detach%s\n",
+                      cli_home_hint(cli));
+    }
+    return r.down ? CLI_UNREACHABLE : CLI_OK;
+}

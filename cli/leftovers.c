@@ -1,0 +1,74 @@
+#include "cli/leftovers.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "cli/proc.h"
+#include "common/base/cleanup.h"
+#include "common/base/clock.h"
+
+#define GRACE_MS 3000 /* the kernel has told them already; this is for the stubborn */
+
+int home_lock(const struct config *c, int *ret_fd, pid_t *ret_pid, struct err *err)
+{
+    char path[CONFIG_STR_MAX + 16], text[32] = "";
+    (void)snprintf(path, sizeof path, "%s/up.lock", c->home);
+    cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) {
+        return err_sys(err, "%s", path);
+    }
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno != EWOULDBLOCK) {
+            return err_sys(err, "lock %s", path);
+        }
+        (void)!pread(fd, text, sizeof text - 1, 0);
+        *ret_pid = (pid_t)strtol(text, NULL, 10);
+        return 0;
+    }
+    *ret_fd = TAKE_FD(fd);
+    return 1;
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    (void)st;
+    (void)type;
+    (void)ftw;
+    (void)remove(path);
+    return 0;
+}
+
+int leftovers_clean(const struct config *c)
+{
+    static struct proc_record rows[PROC_RECORDS_MAX];
+    int n = proc_records(c->run_dir, rows, PROC_RECORDS_MAX), ended = 0;
+    /* First the ones that start others, all at once; Postgres its own way. */
+    for (int i = 0; i < n; i++) {
+        if (strcmp(rows[i].name, SUPERVISOR_NAME) != 0) {
+            (void)kill(rows[i].pid, strcmp(rows[i].name, "postgres") == 0 ? SIGQUIT : SIGTERM);
+        }
+    }
+    for (int i = 0; i < n; i++) {
+        if (strcmp(rows[i].name, SUPERVISOR_NAME) == 0) {
+            continue;
+        }
+        if (proc_end(&rows[i], strcmp(rows[i].name, "postgres") == 0 ? SIGQUIT : SIGTERM,
+                     GRACE_MS)) {
+            (void)fprintf(stderr, "  %-10s ended    pid %d, left by a supervisor that was killed\n",
+                          rows[i].name, (int)rows[i].pid);
+            ended++;
+        } else {
+            (void)fprintf(stderr, "brood: %s (pid %d) of a killed supervisor does not end\n",
+                          rows[i].name, (int)rows[i].pid);
+        }
+    }
+    (void)nftw(c->run_dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+    return ended;
+}

@@ -1,0 +1,133 @@
+#include "cli/result_json.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+
+static void put_stream(json_t *obj, const char *name, const struct stream_result *s)
+{
+    char key[64];
+    (void)json_put_bytes(obj, name, s->head.data ? s->head.data : "", s->head.len);
+    (void)snprintf(key, sizeof key, "%s_bytes", name);
+    (void)json_object_set_new(obj, key, json_integer((json_int_t)s->total_bytes));
+    (void)snprintf(key, sizeof key, "%s_truncated", name);
+    (void)json_object_set_new(obj, key, json_boolean(s->truncated));
+    if (s->truncated) {
+        (void)snprintf(key, sizeof key, "%s_tail", name);
+        (void)json_put_bytes(obj, key, s->tail.data ? s->tail.data : "", s->tail.len);
+    }
+}
+
+static void put_run(json_t *obj, const struct run_result *r)
+{
+    (void)json_object_set_new(obj, "exit_code",
+                              r->exit_code >= 0 ? json_integer(r->exit_code) : json_null());
+    (void)json_object_set_new(obj, "signal", r->signal ? json_integer(r->signal) : json_null());
+    (void)json_object_set_new(obj, "cpu_us", json_integer(r->cpu_us));
+    (void)json_object_set_new(obj, "wall_us", json_integer(r->wall_us));
+    (void)json_object_set_new(obj, "memory_peak_bytes", json_integer(r->memory_peak_bytes));
+    if (r->exec_error[0]) {
+        (void)json_object_set_new(obj, "exec_error", json_string(r->exec_error));
+    }
+    put_stream(obj, "stdout", &r->out);
+    put_stream(obj, "stderr", &r->err_out);
+}
+
+static json_t *time_text(int64_t ms)
+{
+    char text[CLOCK_TEXT_MAX];
+    if (ms < 0) {
+        return json_null();
+    }
+    clock_format_ms(ms, text);
+    return json_string(text);
+}
+
+static json_t *limits_json(const struct job_limits *l)
+{
+    json_t *obj = json_object();
+#define JOB_LIMIT(field, json, def, setup_def, min, max, help)                                     \
+    (void)json_object_set_new(obj, json, json_integer(l->field));
+#include "common/model/limits.def"
+#undef JOB_LIMIT
+    return obj;
+}
+
+static void put_result(json_t *obj, const struct job_result *r)
+{
+    (void)json_object_set_new(obj, "reason", json_string(r->reason));
+    json_t *limit = r->limit_name[0]
+                        ? json_pack("{s:s, s:I, s:I}", "name", r->limit_name, "value",
+                                    (json_int_t)r->limit_value, "used", (json_int_t)r->limit_used)
+                        : json_null();
+    (void)json_object_set_new(obj, "limit", limit);
+    put_run(obj, &r->run);
+    json_t *setup = json_null();
+    if (r->setup.present) {
+        setup = json_object();
+        put_run(setup, &r->setup);
+    }
+    (void)json_object_set_new(obj, "setup", setup);
+    (void)json_object_set_new(obj, "limits", limits_json(&r->limits));
+    (void)json_object_set_new(obj, "engine", json_string(r->engine));
+    (void)json_object_set_new(obj, "snapshot", json_string(r->snapshot));
+    (void)json_object_set_new(obj, "worker", json_string(r->worker));
+    (void)json_object_set_new(obj, "vcpus", json_integer(r->vcpus));
+    (void)json_object_set_new(obj, "memory_mib", json_integer(r->memory_mib));
+}
+
+json_t *result_to_json(const struct result_row *row)
+{
+    json_t *obj = json_object();
+    (void)json_object_set_new(obj, "job", json_string(row->job_id));
+    (void)json_object_set_new(obj, "name", row->name ? json_string(row->name) : json_null());
+    (void)json_object_set_new(obj, "seq", json_integer(row->seq));
+    (void)json_object_set_new(obj, "template", json_string(row->template_name));
+    (void)json_object_set_new(obj, "state", json_string(job_state_word(row->state)));
+    (void)json_object_set_new(obj, "verdict",
+                              row->has_result ? json_string(verdict_word(row->result.verdict))
+                                              : json_null());
+    (void)json_object_set_new(obj, "attempt", json_integer(row->attempt));
+    if (row->has_result) {
+        put_result(obj, &row->result);
+    }
+    json_t *labels = row->labels ? json_loads(row->labels, 0, NULL) : NULL;
+    (void)json_object_set_new(obj, "labels", labels ? labels : json_object());
+    (void)json_object_set_new(obj, "submitted_at", time_text(row->submitted_ms));
+    (void)json_object_set_new(obj, "finished_at", time_text(row->finished_ms));
+    (void)json_object_set_new(obj, "cost_nanousd", json_integer(row->cost_nanousd));
+    (void)json_object_set_new(obj, "measured_ms", json_integer(row->measured_ms));
+    (void)json_object_set_new(obj, "charged_ms", json_integer(row->charged_ms));
+    if (row->last_error) {
+        (void)json_object_set_new(obj, "last_error", json_string(row->last_error));
+    }
+    return obj;
+}
+
+bool result_expected(const struct result_row *row, char *out, size_t room)
+{
+    json_t *labels = row->labels ? json_loads(row->labels, 0, NULL) : NULL;
+    const char *want = json_string_value(json_object_get(labels, "expected_verdict"));
+    if (want) {
+        (void)snprintf(out, room, "%s", want);
+    }
+    json_decref(labels);
+    return want != NULL;
+}
+
+bool verdict_in(const char *alternatives, enum verdict verdict)
+{
+    const char *word = verdict_word(verdict);
+    size_t n = strlen(word);
+    for (const char *p = alternatives; p; p = strchr(p, '|')) {
+        p += *p == '|';
+        if (strncmp(p, word, n) == 0 && (p[n] == 0 || p[n] == '|')) {
+            return true;
+        }
+        if (!*p) {
+            break;
+        }
+    }
+    return false;
+}

@@ -1,0 +1,235 @@
+#include "cli/services.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "cli/cli.h"
+#include "cli/proc.h"
+#include "common/base/clock.h"
+
+struct service_row {
+    const char *name;
+    int death_signal, stop_signal;
+    int64_t stop_ms;
+};
+
+/* Redis and Postgres end in good order when the supervisor dies; the others have nothing to lose:
+ * what a worker ran is run again. */
+static const struct service_row table[SVC_COUNT] = {
+    [SVC_POSTGRES] = { "postgres", SIGQUIT, SIGINT, 30000 },
+    [SVC_REDIS] = { "redis", SIGTERM, SIGTERM, 20000 },
+    [SVC_VMPOOL] = { "vmpool", SIGTERM, SIGTERM, 10000 },
+    [SVC_SCHEDULER] = { "scheduler", SIGKILL, SIGTERM, 10000 },
+    [SVC_WORKER] = { "worker", SIGKILL, SIGTERM, 15000 },
+};
+
+void services_init(struct services *s, const struct config *c)
+{
+    *s = (struct services){ .config = c };
+    for (int i = 0; i < SVC_COUNT; i++) {
+        s->all[i].id = (enum service_id)i;
+    }
+}
+
+const char *service_name(enum service_id id)
+{
+    assert(id >= 0 && id < SVC_COUNT);
+    return table[id].name;
+}
+
+void service_log_path(const struct config *c, const char *name, char *out, size_t room)
+{
+    (void)snprintf(out, room, "%s/log/%s.log", c->home, name);
+}
+
+static int redis_args(const struct config *c, char **argv, struct err *err)
+{
+    static char dir[CONFIG_STR_MAX + 16], sock[CONFIG_STR_MAX + 16];
+    (void)snprintf(dir, sizeof dir, "%s/redis", c->home);
+    (void)snprintf(sock, sizeof sock, "%s/redis.sock", c->run_dir);
+    if (mkdir(dir, 0700) < 0 && errno != EEXIST) {
+        return err_sys(err, "mkdir %s", dir);
+    }
+    (void)unlink(sock);
+    const char *const args[] = { "redis-server",
+                                 "--port",
+                                 "0",
+                                 "--unixsocket",
+                                 sock,
+                                 "--unixsocketperm",
+                                 "700",
+                                 "--dir",
+                                 dir,
+                                 "--appendonly",
+                                 "yes",
+                                 "--save",
+                                 "",
+                                 "--daemonize",
+                                 "no",
+                                 "--logfile",
+                                 "",
+                                 "--loglevel",
+                                 "notice",
+                                 NULL };
+    static_assert(sizeof args / sizeof args[0] <= SERVICE_ARGS_MAX, "redis arguments");
+    memcpy(argv, args, sizeof args);
+    return 0;
+}
+
+static void own_args(const struct services *s, const char *name, char **argv)
+{
+    static char exe[PATH_MAX];
+    (void)snprintf(exe, sizeof exe, "%s/brood-%s", cli_self_dir(), name);
+    argv[0] = exe;
+    argv[1] = (char *)"--home";
+    argv[2] = (char *)(uintptr_t)s->config->home;
+    argv[3] = NULL;
+}
+
+int service_start(struct services *s, enum service_id id, struct err *err)
+{
+    const struct service_row *row = &table[id];
+    struct service *svc = &s->all[id];
+    char *args[SERVICE_ARGS_MAX], log[PATH_MAX];
+    struct spawn_opts o = { .argv = args,
+                            .log_path = log,
+                            .uid = PROC_KEEP_USER,
+                            .death_signal = row->death_signal,
+                            .cwd = "/",
+                            .own_group = true };
+    int rc = 0;
+    assert(svc->pid == 0);
+    service_log_path(s->config, row->name, log, sizeof log);
+    proc_rotate(log, LOG_BYTES_MAX);
+    if (id == SVC_POSTGRES) {
+        rc = pgserver_prepare(&s->postgres, err);
+        o.argv = s->postgres.argv;
+        o.uid = s->postgres.uid;
+        o.gid = s->postgres.gid;
+    } else if (id == SVC_REDIS) {
+        rc = redis_args(s->config, args, err);
+    } else {
+        own_args(s, row->name, args);
+        if (id == SVC_VMPOOL) {
+            args[3] = (char *)"serve";
+            args[4] = NULL;
+        }
+    }
+    svc->wanted = true;
+    svc->started_ms = mono_ms();
+    if (rc < 0 || (rc = proc_spawn(&o, &svc->pid, err)) < 0) {
+        svc->pid = 0;
+        return rc;
+    }
+    return proc_record(s->config->run_dir, row->name, svc->pid, err);
+}
+
+void status_text(int status, char *out, size_t room)
+{
+    if (WIFSIGNALED(status)) {
+        (void)snprintf(out, room, "signal %d (%s)", WTERMSIG(status), strsignal(WTERMSIG(status)));
+    } else {
+        (void)snprintf(out, room, "status %d", WEXITSTATUS(status));
+    }
+}
+
+int64_t backoff_next(int64_t previous_ms)
+{
+    int64_t next = previous_ms < BACKOFF_MS_MIN ? BACKOFF_MS_MIN : previous_ms * 2;
+    return next < BACKOFF_MS_MAX ? next : BACKOFF_MS_MAX;
+}
+
+bool service_dead(struct services *s, enum service_id id)
+{
+    struct service *svc = &s->all[id];
+    if (svc->pid > 0 && waitpid(svc->pid, &svc->last_status, WNOHANG) == svc->pid) {
+        svc->pid = 0;
+        proc_forget(s->config->run_dir, table[id].name);
+    }
+    return svc->pid == 0;
+}
+
+/* Said once for each run of deaths: the first, and when the back-off has reached its maximum. */
+static void plan_restart(struct services *s, struct service *svc, int64_t now_ms)
+{
+    char why[64];
+    if (now_ms - svc->started_ms >= BACKOFF_RESET_MS) {
+        svc->backoff_ms = 0;
+    }
+    bool first = svc->backoff_ms == 0, quiet = svc->backoff_ms >= BACKOFF_MS_MAX;
+    svc->backoff_ms = backoff_next(svc->backoff_ms);
+    svc->restart_at_ms = now_ms + svc->backoff_ms;
+    svc->restarts++;
+    status_text(svc->last_status, why, sizeof why);
+    if (first) {
+        (void)fprintf(stderr, "brood: %s ended with %s; starting it again\n", table[svc->id].name,
+                      why);
+    } else if (!quiet && svc->backoff_ms >= BACKOFF_MS_MAX) {
+        (void)fprintf(stderr, "brood: %s keeps ending (%s); trying every %d s, see %s/log/%s.log\n",
+                      table[svc->id].name, why, BACKOFF_MS_MAX / 1000, s->config->home,
+                      table[svc->id].name);
+    }
+}
+
+int64_t services_tend(struct services *s, int64_t now_ms)
+{
+    int64_t next = -1;
+    for (int i = 0; i < SVC_COUNT; i++) {
+        struct service *svc = &s->all[i];
+        if (!svc->wanted) {
+            continue;
+        }
+        bool ran = svc->pid > 0;
+        if (!service_dead(s, svc->id)) {
+            continue;
+        }
+        if (ran) {
+            plan_restart(s, svc, now_ms);
+        }
+        if (now_ms >= svc->restart_at_ms) {
+            struct err err;
+            if (service_start(s, svc->id, &err) < 0) {
+                (void)fprintf(stderr, "brood: %s: %s\n", table[i].name, err.text);
+                svc->last_status = 127 << 8;
+                if (svc->pid == 0) {
+                    plan_restart(s, svc, now_ms);
+                }
+            }
+        }
+        if (svc->pid == 0 && (next < 0 || svc->restart_at_ms - now_ms < next)) {
+            next = svc->restart_at_ms > now_ms ? svc->restart_at_ms - now_ms : 0;
+        }
+    }
+    return next;
+}
+
+void services_stop(struct services *s, bool hurry)
+{
+    for (int i = SVC_COUNT - 1; i >= 0; i--) {
+        struct service *svc = &s->all[i];
+        svc->wanted = false;
+        if (svc->pid == 0) {
+            continue;
+        }
+        struct proc_record r = { .pid = svc->pid, .start = proc_start_time(svc->pid) };
+        int64_t begin = mono_ms();
+        bool drop = hurry && (i == SVC_WORKER || i == SVC_SCHEDULER);
+        if (!proc_end(&r, drop ? SIGKILL : table[i].stop_signal, table[i].stop_ms)) {
+            (void)fprintf(stderr, "brood: %s (pid %d) does not end\n", table[i].name,
+                          (int)svc->pid);
+            continue;
+        }
+        (void)waitpid(svc->pid, NULL, WNOHANG);
+        (void)fprintf(stderr, "  %-10s stopped  %lld ms\n", table[i].name,
+                      (long long)(mono_ms() - begin));
+        svc->pid = 0;
+        proc_forget(s->config->run_dir, table[i].name);
+    }
+}
