@@ -16,9 +16,11 @@
 
 #include "common/base/cleanup.h"
 #include "vmpool/kvm_probe.h"
+#include "vmpool/qemu_zygote.h"
 #include "vmpool/qmp.h"
 #include "vmpool/spawn.h"
 #include "vmpool/tsc.h"
+#include "vmpool/zygote_wire.h"
 
 #define STDERR_TAIL_BYTES 2048u
 #define STRING_(x) #x
@@ -28,7 +30,8 @@ struct machine {
     struct event_base *base;
     machine_listener *listener;
     void *user;
-    pid_t pid;
+    pid_t pid; /* 0 until known */
+    long long tid;
     int pidfd, channel, schedstat, state, stderr_fd;
     struct event *exited, *stderr_ev;
     struct qmp *qmp;
@@ -146,23 +149,35 @@ static void on_event(void *user, const struct qmp_message *e)
     }
 }
 
-static void on_cpus(void *user, const struct qmp_message *a)
+static void open_schedstat(struct machine *m)
 {
-    struct machine *m = user;
-    json_int_t tid = json_integer_value(json_object_get(json_array_get(a->data, 0), "thread-id"));
     char path[96];
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, (long long)tid);
-    m->schedstat = a->kind == QMP_RETURN ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (m->pid <= 0 || m->tid <= 0 || m->have_thread || m->failed) {
+        return;
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, m->tid);
+    m->schedstat = open(path, O_RDONLY | O_CLOEXEC);
     if (m->schedstat < 0) {
         fail(m, "the vCPU thread's schedstat cannot be opened");
         return;
     }
     m->have_thread = true;
-    if (!m->clone) {
+    if (m->clone) {
+        check_loaded(m);
+    } else {
         tell(m, MACHINE_RUNNING, "");
+    }
+}
+
+static void on_cpus(void *user, const struct qmp_message *a)
+{
+    struct machine *m = user;
+    m->tid = json_integer_value(json_object_get(json_array_get(a->data, 0), "thread-id"));
+    if (a->kind == QMP_ERROR || m->tid <= 0) {
+        fail(m, "QEMU does not name its vCPU thread");
         return;
     }
-    check_loaded(m);
+    open_schedstat(m); /* when the zygote has not told the process yet: then */
 }
 
 static void on_stopped(void *user, const struct qmp_message *a)
@@ -175,12 +190,43 @@ static void on_stopped(void *user, const struct qmp_message *a)
     tell(m, MACHINE_PAUSED, "");
 }
 
+/* One zygote a process: made with the first machine, for the loop of that machine. */
+static struct zygote *zygote;
+static bool zygote_tried;
+
+static void watch_process(struct machine *m)
+{
+    m->exited = event_new(m->base, m->pidfd, EV_READ | EV_PERSIST, on_exited, m);
+    if (!m->exited || event_add(m->exited, NULL) < 0) {
+        abort();
+    }
+}
+
+static void on_copied(void *user, pid_t pid, int pidfd, const char *why)
+{
+    struct machine *m = user;
+    m->pid = pid;
+    m->pidfd = pidfd;
+    if (pidfd < 0) {
+        /* no process ever: fail, and end as if it had exited */
+        fail(m, why);
+        m->gone = true;
+        tell(m, MACHINE_EXITED, why);
+        return;
+    }
+    if (m->failed) {
+        spawn_kill(pidfd);
+    }
+    watch_process(m);
+    open_schedstat(m);
+}
+
 static void machine_kill(struct machine *m)
 {
     m->failed = true; /* what QMP says from now on is no news */
-    if (!m->gone) {
+    if (!m->gone && m->pidfd >= 0) {
         spawn_kill(m->pidfd);
-    }
+    } /* else its zygote still has to tell its number: on_copied kills it */
 }
 
 static void machine_free(struct machine *m)
@@ -188,6 +234,7 @@ static void machine_free(struct machine *m)
     if (!m) {
         return;
     }
+    zygote_forget(zygote, m);
     if (m->pidfd >= 0 && !m->gone) {
         spawn_kill(m->pidfd);
         while (!spawn_reap(m->pidfd)) {
@@ -241,20 +288,30 @@ static int start_process(struct machine *m, const struct engine_host *host, cons
     if ((rc = qemu_arguments(&args, binary, host, o, err)) < 0) {
         return rc;
     }
-    struct spawn_fd fds[] = { { o->ram_fd, QEMU_FD_RAM },
-                              { qmp_theirs, QEMU_FD_QMP },
-                              { channel_theirs, QEMU_FD_CHANNEL },
-                              { o->state_fd, QEMU_FD_STATE } };
-    struct spawn_options so = { .path = binary,
-                                .argv = args.argv,
-                                .fds = fds,
-                                .n_fds = o->clone ? 4 : 3,
-                                .stderr_fd = stderr_theirs };
+    int all[ZYGOTE_FDS] = { stderr_theirs, o->ram_fd, qmp_theirs, channel_theirs, o->state_fd };
+    static_assert(QEMU_FD_RAM == ZYGOTE_FD && QEMU_FD_STATE == ZYGOTE_FD + ZYGOTE_FDS - 2, "numbers in the child");
+    if (!zygote_tried && o->clone) {
+        zygote_tried = true;
+        zygote = zygote_new(m->base, binary);
+    }
+    if (o->clone && zygote && zygote_spawn(zygote, args.argv, all, on_copied, m, NULL) == 0) {
+        qemu_args_done(&args);
+        *ret_qmp = TAKE_FD(qmp_ours);
+        return 0;
+    }
+    struct spawn_fd fds[ZYGOTE_FDS - 1];
+    for (int i = 1; i < ZYGOTE_FDS; i++) {
+        fds[i - 1] = (struct spawn_fd){ all[i], ZYGOTE_FD + i - 1 };
+    }
+    struct spawn_options so = {
+        .path = binary, .argv = args.argv, .fds = fds, .n_fds = ZYGOTE_FDS - 1, .stderr_fd = stderr_theirs
+    };
     rc = spawn_child(&so, &m->pid, &m->pidfd, err);
     qemu_args_done(&args);
     if (rc < 0) {
         return rc;
     }
+    watch_process(m);
     *ret_qmp = TAKE_FD(qmp_ours);
     return 0;
 }
@@ -279,9 +336,8 @@ static int machine_start(struct event_base *base, const struct engine_host *host
         return rc;
     }
     m->qmp = qmp_new(base, qmp_fd, on_event, on_closed, m);
-    m->exited = event_new(base, m->pidfd, EV_READ | EV_PERSIST, on_exited, m);
     m->stderr_ev = event_new(base, m->stderr_fd, EV_READ | EV_PERSIST, on_stderr, m);
-    if (!m->exited || !m->stderr_ev || event_add(m->exited, NULL) < 0 || event_add(m->stderr_ev, NULL) < 0) {
+    if (!m->stderr_ev || event_add(m->stderr_ev, NULL) < 0) {
         abort();
     }
     static const char capabilities[] = "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"

@@ -85,7 +85,7 @@ static void child_run(const struct spawn_options *o, pid_t parent)
         child_say("prepare");
         _exit(127);
     }
-    (void)execv(o->path, o->argv);
+    (void)execve(o->path, o->argv, o->envp ? o->envp : environ);
     child_say(o->path);
     _exit(127);
 }

@@ -13,6 +13,7 @@ struct spawn_fd {
 struct spawn_options {
     const char *path;        /* absolute */
     char *const *argv;       /* NULL at the end */
+    char *const *envp;       /* NULL: ours */
     const struct spawn_fd *fds;
     int n_fds;
     int stderr_fd;           /* becomes 2; -1: /dev/null. 0 and 1 are always /dev/null */
