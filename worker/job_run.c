@@ -50,6 +50,9 @@ static void fail(struct slot *s, struct commit_entry *e, const struct err *why)
     e->delay_ms = retry_delay_ms(c->sched_retry_base_ms, c->sched_retry_max_ms, e->claim.attempt,
                                  randombytes_random());
     (void)snprintf(e->reason, sizeof e->reason, "%s", why->text);
+    if (why->code == ERR_STALE) {
+        return; /* given up on purpose: whoever did it has told why */
+    }
     log_warn("attempt failed", "job", e->claim.job_id, "reason", e->reason, "error",
              err_word(why->code));
 }

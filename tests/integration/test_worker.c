@@ -1,0 +1,429 @@
+/* brood-worker, the real program, with a real Redis and Postgres and a played vmpool: from claim to
+ * commit, and what happens when it is killed, loses a claim, is told to end, or finds Postgres
+ * away. The scheduler's part is played by the test. BROOD_TEST_WORKER names another program to
+ * test, e.g. one built with a sanitizer. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "tests/support/fake_guest_pool.h"
+#include "tests/support/fixture.h"
+
+FIXTURE_MAIN
+
+#define WAIT_MS 20000
+
+static struct fixture f;
+static struct err err;
+static struct fake_pool *pool;
+static char pool_path[64];
+
+#define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
+
+static void start_pool(enum fake_pool_mode mode)
+{
+    (void)snprintf(pool_path, sizeof pool_path, "/tmp/brood-test-worker-%d.sock", (int)getpid());
+    pool = fake_pool_start(pool_path, mode, guest_script_shell, NULL);
+}
+
+static void set_up(void)
+{
+    fixture_open(&f);
+    start_pool(POOL_GOOD);
+}
+
+static void tear_down(void)
+{
+    fake_pool_stop(pool);
+    fixture_close(&f);
+}
+
+TestSuite(worker, .init = set_up, .fini = tear_down, .timeout = 120);
+
+static void set(const char *name, const char *value)
+{
+    (void)setenv(name, value, 1);
+}
+
+static pid_t start_worker_at(const char *name, const char *pg_url)
+{
+    pid_t parent = getpid(), pid = fork();
+    cr_assert_geq(pid, 0);
+    if (pid > 0) {
+        return pid;
+    }
+    (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (getppid() != parent) {
+        _exit(126);
+    }
+    set("BROOD_HOME", "/tmp/brood-test-no-home");
+    set("BROOD_REDIS_URL", f.redis_url);
+    set("BROOD_POSTGRES_URL", pg_url);
+    set("BROOD_VMPOOL_SOCKET", pool_path);
+    set("BROOD_WORKER_NAME", name);
+    set("BROOD_WORKER_SLOTS", "2");
+    set("BROOD_WORKER_HEARTBEAT_MS", "100");
+    set("BROOD_SCHEDULER_RETRY_BASE_MS", "1");
+    set("BROOD_SCHEDULER_INFRA_ATTEMPTS_MAX", "2");
+    const char *program = getenv("BROOD_TEST_WORKER");
+    program = program ? program : BROOD_BINARY_DIR "/brood-worker";
+    (void)execl(program, "brood-worker", (char *)NULL);
+    perror(program);
+    _exit(126);
+}
+
+static pid_t start_worker(const char *name)
+{
+    return start_worker_at(name, f.pg_url);
+}
+
+static void kill_worker(pid_t pid)
+{
+    (void)kill(pid, SIGKILL);
+    (void)waitpid(pid, NULL, 0);
+}
+
+/* Exit status after SIGTERM. */
+static int end_worker(pid_t pid)
+{
+    int status;
+    (void)kill(pid, SIGTERM);
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFEXITED(status), "status %d", status);
+    return WEXITSTATUS(status);
+}
+
+static struct id submit_to(struct pg *pg, const char *json)
+{
+    struct job_spec *spec;
+    OK(job_parse(json, strlen(json), &spec, &err));
+    struct submit_item item = { .spec = spec };
+    OK(store_submit(pg, "default", NULL, NULL, 0, &item, 1, true, &err));
+    job_spec_free(spec);
+    return item.ret_id;
+}
+
+/* What the scheduler does. spec NULL: the job's own. */
+static void dispatch(struct pg *pg, int n, const char *spec)
+{
+    struct dispatch_row rows[16];
+    cr_assert_leq(n, 16);
+    int got = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; got < n && mono_ms() < end; sleep_ms(10)) {
+        int more = store_dispatch(pg, n - got, rows + got, &err);
+        cr_assert_geq(more, 0, "%s", err.text);
+        got += more;
+    }
+    cr_assert_eq(got, n);
+    struct ready_item items[16];
+    for (int i = 0; i < n; i++) {
+        items[i] = (struct ready_item){ .job_id = rows[i].job_id,
+                                        .tenant = rows[i].tenant,
+                                        .spec = spec ? spec : rows[i].spec,
+                                        .spec_len = spec ? strlen(spec) : rows[i].spec_len,
+                                        .attempt = rows[i].attempt,
+                                        .submitted_ms = rows[i].submitted_ms };
+    }
+    OK(queue_ready_add(&f.queue, items, n, &err));
+    dispatch_rows_done(rows, n);
+}
+
+static struct id run_job(const char *json)
+{
+    struct id id = submit_to(&f.pg, json);
+    dispatch(&f.pg, 1, NULL);
+    return id;
+}
+
+/* A figure about one job: "SELECT ... '$'" with the id for the $. */
+static long about(const struct id *id, const char *sql)
+{
+    char text[512];
+    const char *at = strchr(sql, '$');
+    (void)snprintf(text, sizeof text, "%.*s'%s'%s", (int)(at - sql), sql, id->text, at + 1);
+    return fixture_number(&f, text);
+}
+
+static void await(const struct id *id, const char *sql, long want)
+{
+    long got = -1;
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(10)) {
+        if ((got = about(id, sql)) == want) {
+            return;
+        }
+    }
+    cr_assert_fail("%s: %ld after %d ms", sql, got, WAIT_MS);
+}
+
+#define ENDED "SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL AND id = $"
+#define RESULTS "SELECT count(*) FROM results WHERE job_id = $"
+#define USAGE "SELECT count(*) FROM usage_records WHERE job_id = $"
+#define ATTEMPTS "SELECT count(*) FROM attempts WHERE job_id = $"
+
+static void expect_verdict(const struct id *id, enum verdict want)
+{
+    await(id, ENDED, 1);
+    struct result_row row;
+    OK(store_job(&f.pg, id->text, &row, &err));
+    cr_assert(row.has_result);
+    cr_assert_eq(row.result.verdict, want, "%s: %s", verdict_word(row.result.verdict),
+                 row.result.reason);
+    result_row_done(&row);
+    cr_assert_eq(about(id, RESULTS), 1);
+    cr_assert_eq(about(id, USAGE), verdict_billed(want) ? METER_COUNT : 0);
+}
+
+static void expect_queue_empty(void)
+{
+    int64_t unclaimed = -1, claimed = -1;
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(10)) {
+        OK(queue_ready_depth(&f.queue, &unclaimed, &claimed, &err));
+        if (unclaimed == 0 && claimed == 0) {
+            return;
+        }
+    }
+    cr_assert_fail("ready stream: %ld unclaimed, %ld claimed", (long)unclaimed, (long)claimed);
+}
+
+Test(worker, from_claim_to_commit)
+{
+    static const struct {
+        const char *json;
+        enum verdict verdict;
+    } jobs[] = {
+        { "{\"template\":\"python\",\"command\":[\"echo\",\"42\"],\"expect\":{\"stdout\":\"42\"}}",
+          VERDICT_ACCEPTED },
+        { "{\"template\":\"python\",\"command\":[\"echo\",\"41\"],\"expect\":{\"stdout\":\"42\"}}",
+          VERDICT_WRONG_ANSWER },
+        { "{\"template\":\"python\",\"command\":[\"exit\",\"3\"]}", VERDICT_RUNTIME_ERROR },
+        { "{\"template\":\"python\",\"command\":[\"sleep\",\"60000\"],\"limits\":{\"wall_ms\":200}"
+          "}",
+          VERDICT_WALL_TIME_LIMIT },
+        { "{\"template\":\"python\",\"command\":[\"spin\",\"60000\"],\"limits\":{\"cpu_ms\":100}}",
+          VERDICT_TIME_LIMIT },
+        { "{\"template\":\"python\",\"command\":[\"flood\"]}", VERDICT_OUTPUT_LIMIT },
+        { "{\"template\":\"python\",\"command\":[\"echo\",\"x\"],\"setup\":{\"command\":[\"exit\","
+          "\"1\"]}}",
+          VERDICT_COMPILE_ERROR },
+        { "{\"template\":\"python\",\"command\":[\"cat\"],\"stdin\":\"abc\",\"stream\":true,"
+          "\"expect\":{\"stdout\":\"abc\"}}",
+          VERDICT_ACCEPTED },
+    };
+    enum { N = sizeof jobs / sizeof jobs[0] };
+    pid_t pid = start_worker("w1");
+    struct id ids[N];
+    for (int i = 0; i < N; i++) {
+        ids[i] = submit_to(&f.pg, jobs[i].json);
+    }
+    dispatch(&f.pg, N, NULL);
+    for (int i = 0; i < N; i++) {
+        expect_verdict(&ids[i], jobs[i].verdict);
+        cr_assert_eq(about(&ids[i], ATTEMPTS), 1);
+    }
+    expect_queue_empty();
+    cr_assert_eq(fake_pool_leases(pool), N);
+    struct buf log;
+    buf_init(&log, 1000);
+    char cursor[40] = "0";
+    int stream = -1;
+    cr_assert_eq(queue_log_next(&f.queue, ids[N - 1].text, cursor, 1000, &log, &stream, &err), 1);
+    cr_assert_eq(stream, 1);
+    cr_assert_str_eq(log.data, "abc");
+    cr_assert_eq(queue_log_next(&f.queue, ids[N - 1].text, cursor, 1000, &log, &stream, &err), 1);
+    cr_assert_eq(stream, 0);
+    buf_done(&log);
+    char events[40] = "0";
+    int finished = 0;
+    struct event e;
+    while (queue_event_next(&f.queue, events, 0, &e, &err) == 1) {
+        finished += strcmp(e.type, "job.finished") == 0;
+    }
+    cr_assert_eq(finished, N);
+    cr_assert_eq(end_worker(pid), 0);
+    struct worker_info info;
+    cr_assert_eq(queue_workers(&f.queue, &info, 1, &err), 0);
+}
+
+Test(worker, many_jobs_in_batches)
+{
+    enum { ROUNDS = 20, EACH = 16 };
+    pid_t pid = start_worker("w1");
+    for (int i = 0; i < ROUNDS; i++) {
+        for (int j = 0; j < EACH; j++) {
+            (void)submit_to(&f.pg, "{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+        }
+        dispatch(&f.pg, EACH, NULL);
+    }
+    for (int64_t end = mono_ms() + 60000; mono_ms() < end; sleep_ms(20)) {
+        if (fixture_number(&f, "SELECT count(*) FROM jobs WHERE verdict = 'accepted'") ==
+            ROUNDS * EACH) {
+            break;
+        }
+    }
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE verdict = 'accepted'"),
+                 ROUNDS * EACH);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM usage_records"), 2 * ROUNDS * EACH);
+    expect_queue_empty();
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+Test(worker, killed_in_mid_job_then_a_second_attempt_elsewhere)
+{
+    pid_t first = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"1500\"]}");
+    for (int64_t end = mono_ms() + WAIT_MS; fake_pool_leases(pool) < 1 && mono_ms() < end;) {
+        sleep_ms(10);
+    }
+    kill_worker(first);
+    struct expired_claim expired;
+    int n = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; n == 0 && mono_ms() < end; sleep_ms(20)) {
+        n = queue_expired(&f.queue, 500, &expired, 1, &err);
+    }
+    cr_assert_eq(n, 1);
+    cr_assert_str_eq(expired.worker, "w1");
+    cr_assert_eq(fake_pool_releases(pool), 1, "its sandbox died with it");
+    bool dead;
+    OK(store_attempt_failed(&f.pg, expired.job_id, expired.attempt, expired.worker, true,
+                            "the worker was lost", 0, 3, &dead, &err));
+    const char *stream_id = expired.stream_id;
+    OK(queue_claim_ack(&f.queue, &stream_id, 1, &err));
+    pid_t second = start_worker("w2");
+    dispatch(&f.pg, 1, NULL);
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    cr_assert_eq(about(&id, "SELECT attempt FROM jobs WHERE id = $"), 2);
+    cr_assert_eq(about(&id, ATTEMPTS), 2);
+    expect_queue_empty();
+    cr_assert_eq(end_worker(second), 0);
+}
+
+Test(worker, lost_claim_commits_nothing)
+{
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"3000\"]}");
+    struct expired_claim expired;
+    int n = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; n == 0 && mono_ms() < end; sleep_ms(7)) {
+        n = queue_expired(&f.queue, 5, &expired, 1, &err); /* taken between two heartbeats */
+    }
+    cr_assert_eq(n, 1);
+    int64_t taken_ms = mono_ms();
+    while (fake_pool_releases(pool) < 1 && mono_ms() - taken_ms < WAIT_MS) {
+        sleep_ms(10);
+    }
+    cr_assert_lt(mono_ms() - taken_ms, 2500,
+                 "the sandbox was given back long before the program's end");
+    sleep_ms(500);
+    cr_assert_eq(about(&id, RESULTS), 0);
+    cr_assert_eq(about(&id, ATTEMPTS), 0);
+    cr_assert_eq(about(&id, ENDED), 0);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+Test(worker, a_claim_that_is_no_job)
+{
+    pid_t pid = start_worker("w1");
+    struct id id = submit_to(&f.pg, "{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    dispatch(&f.pg, 1, "{\"template\":\"python\"");
+    await(&id,
+          "SELECT count(*) FROM jobs WHERE state = 'retrying' AND last_error LIKE '%not valid%' "
+          "AND id = $",
+          1);
+    dispatch(&f.pg, 1, NULL);
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+Test(worker, faults_of_ours_end_as_infra_error)
+{
+    pid_t pid = start_worker("w1");
+    struct id id = run_job(
+        "{\"template\":\"python\",\"command\":[\"die\"]}"); /* the guest closes its channel */
+    await(&id, "SELECT count(*) FROM jobs WHERE state = 'retrying' AND id = $", 1);
+    dispatch(&f.pg, 1, NULL);
+    expect_verdict(&id, VERDICT_INFRA_ERROR);
+    cr_assert_eq(about(&id, ATTEMPTS), 2);
+    expect_queue_empty();
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+Test(worker, claims_nothing_without_vmpool)
+{
+    fake_pool_stop(pool);
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    sleep_ms(700);
+    int64_t unclaimed, claimed;
+    OK(queue_ready_depth(&f.queue, &unclaimed, &claimed, &err));
+    cr_assert_eq(unclaimed, 1);
+    start_pool(POOL_GOOD);
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+Test(worker, sigterm_lets_the_running_job_end)
+{
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"1000\"]}");
+    while (fake_pool_leases(pool) < 1) {
+        sleep_ms(10);
+    }
+    cr_assert_eq(end_worker(pid), 0);
+    cr_assert_eq(about(&id, ENDED), 1);
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    expect_queue_empty();
+}
+
+Test(worker, postgres_away_loses_nothing)
+{
+    struct server own = { .pid = 0 };
+    cr_assert_eq(postgres_start(&own), 0);
+    char url[320];
+    (void)snprintf(url, sizeof url, "%s dbname=postgres", own.url);
+    struct pg pg;
+    const struct template_info t = {
+        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
+    };
+    OK(pg_open(&pg, url, &err));
+    OK(pg_migrate(&pg, &err));
+    OK(store_template_put(&pg, &t, &err));
+    pid_t pid = start_worker_at("w1", url);
+    struct id ids[6];
+    for (int i = 0; i < 6; i++) {
+        ids[i] = submit_to(&pg, "{\"template\":\"python\",\"command\":[\"sleep\",\"500\"]}");
+    }
+    dispatch(&pg, 6, NULL);
+    while (fake_pool_leases(pool) < 1) {
+        sleep_ms(10);
+    }
+    server_end(&own, SIGINT);
+    for (int64_t end = mono_ms() + WAIT_MS; fake_pool_releases(pool) < 6 && mono_ms() < end;) {
+        sleep_ms(20);
+    }
+    cr_assert_eq(fake_pool_releases(pool), 6, "the jobs ran while Postgres was away");
+    cr_assert_eq(postgres_start(&own), 0);
+    int done = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; done < 6 && mono_ms() < end; sleep_ms(50)) {
+        done = 0;
+        for (int i = 0; i < 6; i++) {
+            struct result_row row;
+            if (store_job(&pg, ids[i].text, &row, &err) == 0) {
+                done +=
+                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
+                result_row_done(&row);
+            }
+        }
+    }
+    cr_assert_eq(done, 6);
+    expect_queue_empty();
+    cr_assert_eq(end_worker(pid), 0);
+    pg_close(&pg);
+    server_remove(&own);
+}
