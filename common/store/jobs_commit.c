@@ -23,9 +23,10 @@
     "  RETURNING id, tenant, coalesce($13, template) AS template, labels),"                        \
     " r AS (INSERT INTO results (job_id, attempt, verdict, detail, stdout_head, stdout_tail,"      \
     "   stderr_head, stderr_tail, setup_stdout, setup_stderr)"                                     \
-    "  SELECT id, $2::int, $5, $6, $7, $8, $9, $10, $11, $12 FROM u),"                             \
+    "  SELECT id, $2::int, $5, $6, $7::bytea, $8::bytea, $9::bytea, $10::bytea, $11::bytea, "      \
+    "$12::bytea FROM u),"                                                                          \
     " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome)"                               \
-    "  SELECT id, $2::int, $3, 'committed' FROM u)"
+    "  SELECT id, $2::int, $3::text, 'committed' FROM u)"
 #define COMMIT_TAIL " SELECT count(*) FROM u"
 /* $14 from, $15 to, $16 measured, $17 charged (ms; of the sandbox, the same for its meters), then
  * for each meter: id, word, amount, unit price, cost */

@@ -24,10 +24,10 @@ static const struct statement dispatch = {
         "submitted_at") ", spec FROM moved ORDER BY not_before, id"
 };
 static const struct statement next_due = {
-    "next_due", "SELECT coalesce(greatest(0, ceil(extract(epoch from min(not_before) - "
-                "clock_timestamp()) * 1000))::int8, -1)"
-                " FROM (SELECT not_before FROM jobs WHERE state IN ('queued','retrying') ORDER BY "
-                "not_before, id LIMIT 1) first"
+    "next_due",
+    "SELECT coalesce((SELECT greatest(0, ceil(extract(epoch from not_before - clock_timestamp()) * "
+    "1000))::int8"
+    "  FROM jobs WHERE state IN ('queued','retrying') ORDER BY not_before, id LIMIT 1), -1)"
 };
 static const struct statement requeue_lost = {
     "requeue_lost", "WITH lost AS (UPDATE jobs SET state = 'retrying', not_before = now(), "

@@ -14,7 +14,7 @@
     "  WHERE id = $1::uuid AND attempt = $2::int AND state IN ('scheduled','running') RETURNING "  \
     "id),"                                                                                         \
     " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"                        \
-    "  SELECT id, $2::int, $3, $4, $5 FROM u ON CONFLICT DO NOTHING)"
+    "  SELECT id, $2::int, $3::text, $4::text, $5 FROM u ON CONFLICT DO NOTHING)"
 #define FAILED_TAIL " SELECT count(*) FROM u"
 
 static const struct statement retry_job = {
@@ -22,14 +22,15 @@ static const struct statement retry_job = {
     FAILED_HEAD("state = 'retrying', not_before = clock_timestamp() + $6::int8 * interval '1 ms'")
         FAILED_TAIL
 };
-static const struct statement
-    kill_job = { "kill_job", FAILED_HEAD("state = 'dead', verdict = $7, finished_at = "
-                                         "clock_timestamp()") ", r AS (INSERT INTO results "
-                                                              "(job_id, attempt, verdict, detail, "
-                                                              "stdout_head, stdout_tail, "
-                                                              "stderr_head, stderr_tail)"
-                                                              " SELECT id, $2::int, $7, $6, '', "
-                                                              "'', '', '' FROM u)" FAILED_TAIL };
+static const struct statement kill_job = {
+    "kill_job", FAILED_HEAD("state = 'dead', verdict = $7, finished_at = "
+                            "clock_timestamp()") ", r AS (INSERT INTO results "
+                                                 "(job_id, attempt, verdict, detail, "
+                                                 "stdout_head, stdout_tail, "
+                                                 "stderr_head, stderr_tail)"
+                                                 " SELECT id, $2::int, $7, $6::text, '', "
+                                                 "'', '', '' FROM u)" FAILED_TAIL
+};
 
 /* Reasons come from anywhere (a guest's last words, errno texts, cut in mid-character): whatever is
  * no UTF-8 becomes '?', since the database would refuse the row and the job would never end. */

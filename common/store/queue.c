@@ -107,7 +107,10 @@ static int connect_now(struct queue *q, struct err *err)
         return lost(q, q->ctx->errstr, err);
     }
     (void)fcntl(q->ctx->fd, F_SETFD, FD_CLOEXEC); /* hiredis 0.14 has no option for it */
-    (void)redisEnableKeepAlive(q->ctx);
+    if (q->ctx->connection_type ==
+        REDIS_CONN_TCP) { /* on another socket it would break the context */
+        (void)redisEnableKeepAlive(q->ctx);
+    }
     (void)redisSetTimeout(q->ctx, tv);
     q->timeout_ms = QUEUE_TIMEOUT_MS;
     return 0;

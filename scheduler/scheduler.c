@@ -1,0 +1,153 @@
+#include "scheduler/scheduler.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+
+#define STOP_LOOK_MS 50 /* how long a stop may go unnoticed while waiting for a server */
+
+void scheduler_init(struct scheduler *s, const struct config *config)
+{
+    memset(s, 0, sizeof *s);
+    s->config = config;
+    s->recover = true;
+    s->announced = true;
+    s->due_at_ms = -1;
+}
+
+void scheduler_done(struct scheduler *s)
+{
+    queue_close(&s->queue);
+    pg_close(&s->pg);
+}
+
+int scheduler_connect(struct scheduler *s, struct err *err)
+{
+    pg_close(&s->pg);
+    queue_close(&s->queue);
+    int rc = pg_open(&s->pg, s->config->postgres_url, err);
+    rc = rc < 0 ? rc : queue_open(&s->queue, s->config->redis_url, err);
+    if (rc < 0) {
+        return rc;
+    }
+    int version = pg_schema_version(&s->pg, err);
+    if (version < 0) {
+        return version;
+    }
+    if (version == 0) {
+        return err_set(err, ERR_UNAVAILABLE,
+                       "Postgres has no schema of brood's yet: run `brood migrate`");
+    }
+    return queue_setup(&s->queue, err);
+}
+
+static int64_t earlier(int64_t wait, int64_t at, int64_t now)
+{
+    int64_t left = at > now ? at - now : 0;
+    return left < wait ? left : wait;
+}
+
+/* How long intake may block: until the next thing that has a time. */
+static int64_t wait_ms(const struct scheduler *s, int64_t wait_max)
+{
+    int64_t now = mono_ms(), wait = wait_max;
+    if (s->announced || s->recover) {
+        return 0;
+    }
+    if (s->backlog && wait > SCHED_BACKLOG_MS) {
+        wait = SCHED_BACKLOG_MS;
+    }
+    wait = earlier(wait, s->sweep_at_ms, now);
+    wait = earlier(wait, s->leases_at_ms, now);
+    wait = earlier(wait, s->lost_at_ms, now);
+    return s->due_at_ms < 0 ? wait : earlier(wait, s->due_at_ms, now);
+}
+
+static bool dispatch_is_due(const struct scheduler *s)
+{
+    int64_t now = mono_ms();
+    return s->announced || s->backlog || now >= s->sweep_at_ms ||
+           (s->due_at_ms >= 0 && now >= s->due_at_ms);
+}
+
+static int look_after(struct scheduler *s, struct err *err)
+{
+    int64_t now = mono_ms();
+    int rc = 0;
+    if (now >= s->leases_at_ms) {
+        rc = scheduler_expire_claims(s, err);
+        s->leases_at_ms = now + s->config->sched_lease_ms / 4;
+    }
+    if (rc == 0 && now >= s->lost_at_ms) {
+        rc = scheduler_requeue_lost(s, err);
+        s->lost_at_ms = now + SCHED_LOST_MS;
+    }
+    return rc;
+}
+
+int scheduler_turn(struct scheduler *s, int64_t wait_ms_max, struct err *err)
+{
+    assert(wait_ms_max >= 0);
+    struct intake_taken taken = { .n = 0 };
+    int rc = scheduler_intake(s, wait_ms(s, wait_ms_max), &taken, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = dispatch_is_due(s) ? scheduler_dispatch(s, err)
+                            : 0; /* before the acknowledgement: it is on the jobs' way */
+    struct err ack_err;
+    int ack = scheduler_intake_done(s, &taken, &ack_err);
+    if (rc == 0 && ack < 0) {
+        *err = ack_err;
+        return ack;
+    }
+    return rc < 0 ? rc : look_after(s, err);
+}
+
+static int run_turn(struct scheduler *s, struct err *err)
+{
+    if (!s->outage.on) {
+        return scheduler_turn(s, SCHED_IDLE_MS, err);
+    }
+    /* After a failure both servers are asked first, so that no entry is taken that could not be
+     * written. */
+    int rc = scheduler_connect(s, err);
+    return rc < 0 ? rc : scheduler_turn(s, 0, err);
+}
+
+static void log_end(const struct scheduler *s)
+{
+    char n[5][24];
+    const int64_t v[5] = { s->n_submitted, s->n_rejected, s->n_dispatched, s->n_expired,
+                           s->n_requeued };
+    for (int i = 0; i < 5; i++) {
+        (void)snprintf(n[i], sizeof n[i], "%lld", (long long)v[i]);
+    }
+    log_info("stopped", "submitted", n[0], "refused", n[1], "dispatched", n[2], "expired", n[3],
+             "requeued", n[4]);
+}
+
+void scheduler_run(struct scheduler *s, const volatile sig_atomic_t *stop)
+{
+    struct err err;
+    bool connected = false;
+    while (!*stop) {
+        int rc = connected ? run_turn(s, &err) : scheduler_connect(s, &err);
+        if (rc == 0) {
+            if (!connected) {
+                log_info("ready");
+            }
+            connected = true;
+            outage_over(&s->outage, mono_ms());
+            continue;
+        }
+        int64_t until = mono_ms() + outage_failed(&s->outage, mono_ms(), &err);
+        for (int64_t left; !*stop && (left = until - mono_ms()) > 0;) {
+            sleep_ms(left < STOP_LOOK_MS ? left : STOP_LOOK_MS);
+        }
+    }
+    log_end(s);
+}

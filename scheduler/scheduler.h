@@ -1,0 +1,82 @@
+/* The scheduler: from the intake stream into Postgres, from Postgres onto the ready stream, and
+ * back when a claim expires.
+ *
+ * One thread, one blocking loop. A turn: take what is on intake (waiting there when there is
+ * nothing else to do), write the rows, make ready what the workers can use, acknowledge the intake,
+ * then look after expired claims and lost entries when their time has come. Nothing is remembered
+ * that cannot be found again in Postgres or Redis, so a scheduler may be killed anywhere and
+ * started again; two at once do no harm (row locks, job ids derived from stream ids). */
+#pragma once
+#include <signal.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "common/base/config.h"
+#include "common/store/jobs.h"
+#include "common/store/queue.h"
+#include "scheduler/outage.h"
+
+#define SCHED_CONSUMER "scheduler"
+#define SCHED_IDLE_MS 100      /* longest wait on intake */
+#define SCHED_BACKLOG_MS 10    /* wait while jobs are waiting for room */
+#define SCHED_SWEEP_MS 500     /* look for waiting jobs that nobody announced */
+#define SCHED_WORKERS_MS 500   /* how old the count of live slots may be */
+#define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
+#define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
+#define SCHED_TEMPLATES_MAX 64
+#define SCHED_TEMPLATE_TTL_MS 2000
+
+struct template_slot {
+    char name[JOB_TEMPLATE_MAX + 1]; /* as asked for, maybe with a digest; "" = free */
+    struct template_info info;
+    int64_t fetched_ms;
+};
+
+struct scheduler {
+    const struct config *config;
+    struct pg pg;
+    struct queue queue;
+    struct outage outage;
+    bool recover;   /* the group may hold entries that were taken and not finished */
+    bool announced; /* rows are known to be new since the last dispatch */
+    bool backlog;   /* more jobs wait than there was room for */
+    int64_t slots, slots_at_ms, sweep_at_ms, due_at_ms, leases_at_ms,
+        lost_at_ms; /* mono_ms; due -1: none */
+    int64_t intake_mean_bytes;
+    struct template_slot templates[SCHED_TEMPLATES_MAX];
+    int64_t n_submitted, n_rejected, n_dispatched, n_expired,
+        n_requeued; /* since start; logged at the end */
+};
+
+/* Does not connect: run does, and waits for servers that are not there. config must outlive s. */
+void scheduler_init(struct scheduler *s, const struct config *config);
+void scheduler_done(struct scheduler *s);
+/* Until *stop is not 0 (set by a signal handler): finishes the turn it is in. Never fails. */
+void scheduler_run(struct scheduler *s, const volatile sig_atomic_t *stop);
+/* One turn; waits at most wait_ms_max for intake. An error says which server failed; everything not
+ * finished is found again. */
+MUST_CHECK int scheduler_turn(struct scheduler *s, int64_t wait_ms_max, struct err *err);
+/* Connect to both, check the schema's version, make the consumer groups. */
+MUST_CHECK int scheduler_connect(struct scheduler *s, struct err *err);
+
+/* ---- the steps of a turn (one file each) ---- */
+/* intake.c: read, validate, write rows, refuse. *ret_entries[n] are to be acknowledged by
+ * scheduler_intake_done, which frees them. */
+struct intake_taken {
+    struct intake_entry *entries; /* array of capacity n_max */
+    int n;
+};
+MUST_CHECK int scheduler_intake(struct scheduler *s, int64_t block_ms,
+                                struct intake_taken *ret_taken, struct err *err);
+MUST_CHECK int scheduler_intake_done(struct scheduler *s, struct intake_taken *taken,
+                                     struct err *err);
+/* The job id of an intake entry: version 7, its time and order those of the stream id, its rest
+ * from the id and the content. The same entry delivered twice is the same job. */
+struct id scheduler_job_id(const char *stream_id, const uint8_t spec_hash[32]);
+/* dispatch.c */
+MUST_CHECK int scheduler_dispatch(struct scheduler *s, struct err *err);
+/* leases.c */
+MUST_CHECK int scheduler_expire_claims(struct scheduler *s, struct err *err);
+MUST_CHECK int scheduler_requeue_lost(struct scheduler *s, struct err *err);
+/* templates.c: store_template_get through a small cache. */
+MUST_CHECK int scheduler_template(struct scheduler *s, const char *name,
+                                  struct template_info *ret_t, struct err *err);
