@@ -34,8 +34,9 @@ begin() {
 }
 
 join() {
-    local name=$1 pid=${begun_pid[$1]} log=$logs/$1.log rc=0 shown=$SECONDS
+    local name=$1 pid=${begun_pid[$1]} log=$logs/$1.log rc=0 shown=$SECONDS waited=
     while kill -0 "$pid" 2>/dev/null; do
+        waited=1
         sleep 0.1
         if ((SECONDS - shown >= sign_of_life_s)); then
             shown=$SECONDS
@@ -48,6 +49,10 @@ join() {
         note "$name failed with status $rc; the end of $log:" >&2
         tail -n 40 "$log" >&2
         exit "$rc"
+    fi
+    if [ -z "$waited" ]; then
+        note "$name: done meanwhile"
+        return
     fi
     local ms=$(((${EPOCHREALTIME/[.,]/} - begun_us[$name]) / 1000))
     note "$name: done in $((ms / 1000)).$((ms % 1000 / 100)) s"
