@@ -21,7 +21,7 @@
 #include "common/base/cleanup.h"
 
 #define VERSION_TIMEOUT_MS 1500
-#define PROBE_TIMEOUT_MS 2500
+#define PROBE_TIMEOUT_MS 8000 /* about a second when the host is idle */
 #define DISK_MIB_MIN 1024
 #define MEMORY_MIB_MIN 1024
 #define SOCKET_NAME_LONGEST "/vmpool.sock"

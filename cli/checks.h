@@ -19,7 +19,7 @@ struct check {
     char fix[256]; /* what to do; "" when ok */
 };
 
-/* probe: also ask brood-vmpool for the engine (up to 2.5 s). have_template: are there built
+/* probe: also ask brood-vmpool for the engine (about a second). have_template: are there built
  * templates? Returns the count of rows. */
 int checks_run(const struct config *c, bool probe, struct check ret_rows[CHECKS_MAX],
                bool *ret_have_template);

@@ -14,7 +14,8 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 
-#define GRACE_MS 3000 /* the kernel has told them already; this is for the stubborn */
+#define GRACE_MS 3000           /* the kernel has told them already; this is for the stubborn */
+#define GRACE_POSTGRES_MS 15000 /* its last checkpoint saves the next start a recovery */
 
 int home_lock(const struct config *c, int *ret_fd, pid_t *ret_pid, struct err *err)
 {
@@ -45,6 +46,16 @@ static int remove_entry(const char *path, const struct stat *st, int type, struc
     return 0;
 }
 
+static bool is_postgres(const struct proc_record *r)
+{
+    return strcmp(r->name, "postgres") == 0;
+}
+
+static int end_signal(const struct proc_record *r)
+{
+    return is_postgres(r) ? SIGINT : SIGTERM; /* SIGTERM would make Postgres wait for its clients */
+}
+
 int leftovers_clean(const struct config *c)
 {
     static struct proc_record rows[PROC_RECORDS_MAX];
@@ -52,15 +63,15 @@ int leftovers_clean(const struct config *c)
     /* First the ones that start others, all at once; Postgres its own way. */
     for (int i = 0; i < n; i++) {
         if (strcmp(rows[i].name, SUPERVISOR_NAME) != 0) {
-            (void)kill(rows[i].pid, strcmp(rows[i].name, "postgres") == 0 ? SIGQUIT : SIGTERM);
+            (void)kill(rows[i].pid, end_signal(&rows[i]));
         }
     }
     for (int i = 0; i < n; i++) {
         if (strcmp(rows[i].name, SUPERVISOR_NAME) == 0) {
             continue;
         }
-        if (proc_end(&rows[i], strcmp(rows[i].name, "postgres") == 0 ? SIGQUIT : SIGTERM,
-                     GRACE_MS)) {
+        if (proc_end(&rows[i], end_signal(&rows[i]),
+                     is_postgres(&rows[i]) ? GRACE_POSTGRES_MS : GRACE_MS)) {
             (void)fprintf(stderr, "  %-10s ended    pid %d, left by a supervisor that was killed\n",
                           rows[i].name, (int)rows[i].pid);
             ended++;

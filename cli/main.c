@@ -38,7 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         state->next = state->argc;
         return 0;
     case ARGP_KEY_NO_ARGS:
-        argp_state_help(state, stderr, ARGP_HELP_STD_ERR & ~ARGP_HELP_EXIT_ERR);
+        argp_state_help(state, stderr, ARGP_HELP_STD_HELP & ~ARGP_HELP_EXIT_OK);
         exit(CLI_USAGE);
     default:
         return ARGP_ERR_UNKNOWN;

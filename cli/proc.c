@@ -247,6 +247,11 @@ bool proc_alive(const struct proc_record *r)
     return r->pid > 1 && r->start != 0 && proc_start_time(r->pid) == r->start;
 }
 
+static int by_pid(const void *a, const void *b)
+{
+    return ((const struct proc_record *)a)->pid - ((const struct proc_record *)b)->pid;
+}
+
 int proc_records(const char *run_dir, struct proc_record *ret_rows, int max)
 {
     char dir[PATH_MAX];
@@ -277,6 +282,7 @@ int proc_records(const char *run_dir, struct proc_record *ret_rows, int max)
         }
     }
     (void)closedir(d);
+    qsort(ret_rows, (size_t)n, sizeof *ret_rows, by_pid);
     return n;
 }
 

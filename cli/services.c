@@ -23,7 +23,7 @@ struct service_row {
 /* Redis and Postgres end in good order when the supervisor dies; the others have nothing to lose:
  * what a worker ran is run again. */
 static const struct service_row table[SVC_COUNT] = {
-    [SVC_POSTGRES] = { "postgres", SIGQUIT, SIGINT, 30000 },
+    [SVC_POSTGRES] = { "postgres", SIGINT, SIGINT, 30000 },
     [SVC_REDIS] = { "redis", SIGTERM, SIGTERM, 20000 },
     [SVC_VMPOOL] = { "vmpool", SIGTERM, SIGTERM, 10000 },
     [SVC_SCHEDULER] = { "scheduler", SIGKILL, SIGTERM, 10000 },
