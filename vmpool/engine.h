@@ -48,6 +48,8 @@ struct engine {
     const char *name;
     /* Look at the host: which accelerator, and the strings of a manifest. Under 2 s. */
     int (*probe)(struct engine_host *ret_host, struct err *err);
+    /* Optional help for the clones to come, in the background; once a process. */
+    void (*prepare)(struct event_base *base, const struct engine_host *host);
     int (*start)(struct event_base *base, const struct engine_host *host, const struct machine_options *options,
                  machine_listener *listener, void *user, struct machine **ret_machine, struct err *err);
     /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or FAILED. */
@@ -59,6 +61,7 @@ struct engine {
     int (*schedstat_fd)(const struct machine *m);      /* of the vCPU thread; owned by the machine; -1 before LOADED */
     int (*process_id)(const struct machine *m);
     void (*destroy)(struct machine *m);                /* SIGKILL; answer: EXITED. Twice is harmless */
+    void (*shutdown)(void);                            /* after the last free */
     void (*free)(struct machine *m);                   /* after EXITED only, or when the loop has ended (kills and reaps) */
 };
 

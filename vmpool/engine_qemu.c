@@ -190,9 +190,8 @@ static void on_stopped(void *user, const struct qmp_message *a)
     tell(m, MACHINE_PAUSED, "");
 }
 
-/* One zygote a process: made with the first machine, for the loop of that machine. */
+/* One a process; NULL: clones start the plain way. */
 static struct zygote *zygote;
-static bool zygote_tried;
 
 static void watch_process(struct machine *m)
 {
@@ -290,10 +289,6 @@ static int start_process(struct machine *m, const struct engine_host *host, cons
     }
     int all[ZYGOTE_FDS] = { stderr_theirs, o->ram_fd, qmp_theirs, channel_theirs, o->state_fd };
     static_assert(QEMU_FD_RAM == ZYGOTE_FD && QEMU_FD_STATE == ZYGOTE_FD + ZYGOTE_FDS - 2, "numbers in the child");
-    if (!zygote_tried && o->clone) {
-        zygote_tried = true;
-        zygote = zygote_new(m->base, binary);
-    }
     if (o->clone && zygote && zygote_spawn(zygote, args.argv, all, on_copied, m, NULL) == 0) {
         qemu_args_done(&args);
         *ret_qmp = TAKE_FD(qmp_ours);
@@ -350,6 +345,19 @@ static int machine_start(struct event_base *base, const struct engine_host *host
     }
     *ret_machine = TAKE_PTR(m);
     return 0;
+}
+
+static void prepare(struct event_base *base, const struct engine_host *host)
+{
+    const char *binary;
+    if (!zygote && qemu_binary(host->kvm, &binary, NULL) == 0) {
+        zygote = zygote_new(base, binary);
+    }
+}
+
+static void shut_down(void)
+{
+    zygote_free(TAKE_PTR(zygote));
 }
 
 static int machine_save(struct machine *m, struct err *err)
@@ -436,6 +444,8 @@ static int probe(struct engine_host *ret_host, struct err *err)
 const struct engine engine_qemu = {
     .name = "qemu",
     .probe = probe,
+    .prepare = prepare,
+    .shutdown = shut_down,
     .start = machine_start,
     .save = machine_save,
     .pause = machine_pause,

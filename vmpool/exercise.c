@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sodium.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/wire/frame.h"
 #include "schemas/proto/guest.pb.h"
 
@@ -18,6 +20,7 @@
 #define EXERCISE_DISK_MAX (16u << 20)
 #define EXERCISE_PROCESSES_MAX 64u
 #define EXERCISE_FILES_MAX 256u
+#define EXERCISE_ENTROPY_BYTES 32
 
 const char exercise_closed[] = "the agent's channel was closed";
 
@@ -61,6 +64,24 @@ static void finish(struct exercise *e, const char *why)
     }
 }
 
+/* The lease's first step, once for practice: setting the clock and reseeding are cold code otherwise. The worker's own Identity
+ * comes after it, with entropy of its own. */
+static bool send_identity(struct exercise *e, char *why, size_t room)
+{
+    guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "warm" };
+    uint8_t out[256];
+    id.entropy.size = EXERCISE_ENTROPY_BYTES;
+    id.machine_id.size = sizeof id.machine_id.bytes;
+    randombytes_buf(id.entropy.bytes, id.entropy.size);
+    randombytes_buf(id.machine_id.bytes, id.machine_id.size);
+    int n = frame_encode(out, sizeof out, FRAME_IDENTITY, guest_Identity_fields, &id, NULL);
+    if (n < 0 || send(e->fd, out, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n) {
+        (void)snprintf(why, room, "the agent does not take an identity");
+        return false;
+    }
+    return true;
+}
+
 /* 1: done well; 0: go on; -1: why is set. */
 static int take_frame(struct exercise *e, const struct frame *f, char *why, size_t room)
 {
@@ -85,6 +106,9 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
         }
         return 1;
     }
+    if (f->type == FRAME_READY && e->want == FRAME_READY) {
+        return 1;
+    }
     if (f->type == FRAME_EXIT && e->want == FRAME_EXIT) {
         if (frame_decode(f, guest_Exit_fields, &ex, &err) < 0) {
             (void)snprintf(why, room, "%s", err.text);
@@ -95,7 +119,8 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
                            ex.exec_error[0] ? ": " : "", ex.exec_error);
             return -1;
         }
-        return 1;
+        e->want = FRAME_READY;
+        return send_identity(e, why, room) ? 0 : -1;
     }
     if (e->want == FRAME_EXIT && (f->type == FRAME_STARTED || f->type == FRAME_OUTPUT || f->type == FRAME_HELLO)) {
         return 0;

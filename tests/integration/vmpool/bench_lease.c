@@ -3,12 +3,13 @@
  *   brood-bench-lease SOCKET TEMPLATE N_IDLE SECONDS_SATURATED SLOTS -- CMD...
  *
  * Idle: N leases one after the other, each with a warm sandbox waiting: time of the lease, of identity, to the first byte of
- * CMD's output, and the private memory of the clone afterwards. Saturated: SLOTS threads lease, run CMD, release for
+ * CMD's output, the private memory of the clone afterwards, its CPU time before and during. Saturated: SLOTS threads lease, run CMD, release for
  * some seconds. Prints one JSON object. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <jansson.h>
 
 #include "common/base/cleanup.h"
@@ -56,6 +57,17 @@ static double private_mib(int pid)
     return (double)sum / 1024;
 }
 
+/* CPU time of a process, all threads, in ms. */
+static double cpu_ms(int pid)
+{
+    clockid_t clock;
+    struct timespec ts;
+    if (pid <= 0 || clock_getcpuclockid(pid, &clock) != 0 || clock_gettime(clock, &ts) < 0) {
+        return 0;
+    }
+    return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
+}
+
 static void wait_warm(int fd, const char *name)
 {
     struct err err;
@@ -78,7 +90,7 @@ static void wait_warm(int fd, const char *name)
 static json_t *bench_idle(const char *path, const char *name, int n, const char *const *cmd)
 {
     static double lease[SAMPLES_MAX], identity[SAMPLES_MAX], first[SAMPLES_MAX], total[SAMPLES_MAX], mem[SAMPLES_MAX],
-        all[SAMPLES_MAX];
+        all[SAMPLES_MAX], cpu_before[SAMPLES_MAX], cpu_run[SAMPLES_MAX];
     struct err err;
     int fd = pool_client_connect(path, 5000, &err);
     int exercised = 0, warm = 0, warm_run = 0;
@@ -95,6 +107,8 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
             die("lease", &err);
         }
         int64_t t1 = mono_us();
+        int pid = pool_lease_pid(&l);
+        cpu_before[i] = cpu_ms(pid);
         if (guest_identity(l.channel, RUN_TIMEOUT_MS, &err) < 0) {
             die("identity", &err);
         }
@@ -102,12 +116,13 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         if (guest_run(l.channel, cmd, RUN_TIMEOUT_MS, &r, &err) < 0) {
             die("run", &err);
         }
+        cpu_run[i] = cpu_ms(pid) - cpu_before[i];
         lease[i] = (double)l.lease_us / 1e3;
         identity[i] = (double)(t2 - t1) / 1e3;
         first[i] = (double)r.first_byte_us / 1e3;
         all[i] = (double)(t2 - t0 + r.first_byte_us) / 1e3;
         total[i] = (double)r.total_us / 1e3;
-        mem[i] = private_mib(pool_lease_pid(&l));
+        mem[i] = private_mib(pid);
         exercised += l.reply.exercised;
         warm += l.reply.warm;
         warm_run += r.warm;
@@ -119,9 +134,10 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         }
     }
     (void)close(fd);
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms", quantiles(lease, n), "identity_ms",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms", quantiles(lease, n), "identity_ms",
                      quantiles(identity, n), "run_first_byte_ms", quantiles(first, n), "lease_to_first_byte_ms",
                      quantiles(all, n), "run_total_ms", quantiles(total, n), "clone_private_mib", quantiles(mem, n),
+                     "cpu_ms_before_lease", quantiles(cpu_before, n), "cpu_ms_of_run", quantiles(cpu_run, n),
                      "exercised", exercised, "warm", warm, "warm_interpreter", warm_run);
 }
 
