@@ -48,6 +48,10 @@ _Noreturn static void exec_warm(int sock)
     (void)sigprocmask(SIG_SETMASK, &none, NULL);
     (void)signal(SIGPIPE, SIG_DFL);
     (void)setsid();
+    int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC); /* a spare takes it back */
+    if (fd >= 0) {
+        (void)!write(fd, "-1000", 5);
+    }
     if (dup3(sock, WARM_SOCKET_FD, 0) == WARM_SOCKET_FD) {
         (void)execve(WARM_PROGRAM, argv, env);
     }

@@ -73,7 +73,7 @@ def _call_alone(function, *args):
     frames.find()
     current, remaining = frames.current, frames.remaining
     saved = current.value
-    depth = sys.getrecursionlimit() - remaining.value
+    depth = sys.getrecursionlimit() - remaining.value + 1
     remaining.value += depth
     current.value = None
     try:
@@ -94,7 +94,7 @@ def _open_stdio():
         raw.name = '<%s>' % name
         buffered = io.BufferedReader(raw) if fd == 0 else io.BufferedWriter(raw)
         # Line by line, also into a pipe: what was printed before a kill is not lost.
-        text = io.TextIOWrapper(buffered, 'utf-8', errors, '\n' if fd else None, line_buffering=fd > 0)
+        text = io.TextIOWrapper(buffered, 'utf-8', errors, '\n', line_buffering=fd > 0)
         text.mode = mode
         setattr(sys, name, text)
         setattr(sys, '__%s__' % name, text)
@@ -110,9 +110,9 @@ def _set_limits(open_files, stack_bytes):
 
 def _fresh_main():
     main = types.ModuleType('__main__')
-    main.__builtins__ = builtins
     main.__loader__ = None
     main.__annotations__ = {}
+    main.__builtins__ = builtins
     sys.modules['__main__'] = main
     return main
 
@@ -147,7 +147,7 @@ def _report(kind, value, tb):
         return _report(SystemExit, e, None)
     except BaseException as e:
         _say('Error in sys.excepthook:\n')
-        sys.__excepthook__(type(e), e, e.__traceback__.tb_next)
+        sys.__excepthook__(type(e), e, _strip(e.__traceback__))
         _say('\nOriginal exception was:\n')
         sys.__excepthook__(kind, value, tb)
     return -signal.SIGINT if issubclass(kind, KeyboardInterrupt) else 1
@@ -191,7 +191,15 @@ def _program(argv, main):
     main.__file__ = full
     main.__cached__ = None
     main.__loader__ = importlib_machinery.SourceFileLoader('__main__', full)
-    return lambda: _alone(exec, compile(source, full, 'exec', dont_inherit=True), space)
+    try:
+        code = compile(source, full, 'exec', dont_inherit=True)
+    except SyntaxError:
+        try:
+            source.decode()
+        except UnicodeDecodeError:
+            _exec_real(argv)  # its tokenizer reads from the file, and says so
+        raise
+    return lambda: _alone(exec, code, space)
 
 
 import importlib.machinery as importlib_machinery  # noqa: E402
@@ -201,10 +209,9 @@ def _run_main(argv):
     main = _fresh_main()
     if site.ENABLE_USER_SITE and os.path.isdir(WORK + '/.local'):
         site.addusersitepackages(set())
-    run = _program(argv, main)
     kind = value = tb = None
     try:
-        run()
+        _program(argv, main)()
     except BaseException as e:
         kind, value, tb = type(e), e, _strip(e.__traceback__)
         e.__traceback__ = tb
@@ -222,7 +229,8 @@ def _finish(status):
         sys.stderr.write('Exception ignored in: %r\n' % (threading,))
         sys.__excepthook__(type(e), e, e.__traceback__)
     atexit._run_exitfuncs()
-    if not _flush():
+    good = _flush()
+    if not good:
         status = 120
     sys.modules.pop('__main__', None)
     for name in ('last_type', 'last_value', 'last_traceback'):
@@ -231,7 +239,8 @@ def _finish(status):
         if name not in _preloaded:
             sys.modules.pop(name, None)
     gc.collect()
-    _flush()
+    if good:
+        _flush()
     if status < 0:
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
@@ -333,8 +342,6 @@ def _serve():
         setattr(sys, '__%s__' % name, None)
     while sys.path and sys.path[0] in ('', os.path.dirname(__file__)):
         del sys.path[0]
-    with open('/proc/self/oom_score_adj', 'w') as f:
-        f.write('-1000')
     gc.collect()
     gc.freeze()
     server.send(b'R')
