@@ -54,8 +54,11 @@ int scheduler_dispatch(struct scheduler *s, struct err *err)
                              .unclaimed = unclaimed };
     int room = pick_room(&in);
     if (room == 0) {
+        /* Nothing is known of more, but room will come: look again at the pace of a backlog. */
         s->announced = false;
-        s->backlog = true; /* nothing is known of more, but room will come */
+        s->backlog = true;
+        s->sweep_at_ms = now + SCHED_SWEEP_MS;
+        s->due_at_ms = -1;
         return 0;
     }
     static struct dispatch_row rows[PICK_TURN_MAX];
