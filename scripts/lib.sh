@@ -17,8 +17,10 @@ die() {
     exit 1
 }
 
+# The last line of a log, short; of a JSON log line its message and what it is about.
 last_line() {
-    tail -c 2000 "$1" | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 | cut -c 1-110 || true
+    tail -c 2000 "$1" | tr '\r' '\n' | grep -v '^[[:space:]]*$' | tail -n 1 |
+        sed -E 's/^\{"ts".*"msg":"([^"]*)"(,"template":"([^"]*)")?.*/\1 \3/' | cut -c 1-110 || true
 }
 
 # begin NAME COMMAND...: run it in the background, its output in a log; join NAME waits for it.
