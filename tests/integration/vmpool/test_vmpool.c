@@ -1,0 +1,251 @@
+/* brood-vmpool with a real QEMU and a real template: who dies with whom, and that two forks differ.
+ *
+ * Needs a built home (BROOD_TEST_HOME: kernel, templates); without one the tests are skipped. Each test serves a home of its
+ * own under /tmp whose folders are links to that one, so that snapshots are made once and locks do not clash. */
+#include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "tests/integration/vmpool/pool_client.h"
+
+#define TIMEOUT_MS 240000 /* the first lease may have to boot the template on a busy host */
+#define GONE_MS 20000
+#define LEASES 3
+
+static struct {
+    char home[64], socket[96], log[96];
+    pid_t pid;
+} pool;
+
+static const char *template_name(void)
+{
+    const char *name = getenv("BROOD_TEST_TEMPLATE");
+    return name ? name : "python";
+}
+
+static pid_t start_pool(const char *log)
+{
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+        (void)dup2(fd, 2);
+        (void)setenv("BROOD_VMPOOL_SOCKET", pool.socket, 1);
+        (void)setenv("BROOD_POOL_WARM_MIN", "1", 1);
+        (void)execl(BROOD_BINARY_DIR "/brood-vmpool", "brood-vmpool", "--home", pool.home, "serve", (char *)NULL);
+        _exit(127);
+    }
+    return pid;
+}
+
+static void setup(void)
+{
+    const char *from = getenv("BROOD_TEST_HOME");
+    static const char *const dirs[] = { "kernel", "templates", "snapshots" };
+    if (!from || !*from) {
+        cr_skip_test("BROOD_TEST_HOME is not set");
+    }
+    (void)snprintf(pool.home, sizeof pool.home, "/tmp/brood-test-vmpool-XXXXXX");
+    cr_assert(mkdtemp(pool.home));
+    for (size_t i = 0; i < sizeof dirs / sizeof dirs[0]; i++) {
+        char target[512], link[128];
+        (void)snprintf(target, sizeof target, "%s/%s", from, dirs[i]);
+        (void)snprintf(link, sizeof link, "%s/%s", pool.home, dirs[i]);
+        (void)mkdir(target, 0711);
+        cr_assert_eq(symlink(target, link), 0);
+    }
+    (void)snprintf(pool.socket, sizeof pool.socket, "%s/sock", pool.home);
+    (void)snprintf(pool.log, sizeof pool.log, "%s/log", pool.home);
+    pool.pid = start_pool(pool.log);
+}
+
+static void teardown(void)
+{
+    char command[128];
+    if (pool.pid > 0) {
+        (void)kill(pool.pid, SIGTERM);
+        (void)waitpid(pool.pid, NULL, 0);
+    }
+    (void)snprintf(command, sizeof command, "rm -rf %s", pool.home);
+    if (pool.home[0]) {
+        (void)!system(command);
+    }
+}
+
+static int connect_pool(void)
+{
+    struct err err = { 0 };
+    int fd = pool_client_connect(pool.socket, 30000, &err);
+    cr_assert_geq(fd, 0, "%s", err.text);
+    return fd;
+}
+
+/* A lease waits 30 s at most; making the first snapshot may take longer. */
+static void lease(int fd, struct pool_lease *l)
+{
+    struct err err = { 0 };
+    int rc;
+    int64_t until_ms = mono_ms() + TIMEOUT_MS;
+    while ((rc = pool_client_lease(fd, template_name(), false, l, &err)) == -ERR_NO_CAPACITY && mono_ms() < until_ms) {
+    }
+    cr_assert_eq(rc, 0, "%s", err.text);
+    cr_assert_gt(pool_lease_pid(l), 0);
+}
+
+static bool process_there(int pid)
+{
+    return pid > 0 && kill(pid, 0) == 0;
+}
+
+static void expect_gone(int pid)
+{
+    int64_t until_ms = mono_ms() + GONE_MS;
+    while (process_there(pid) && mono_ms() < until_ms) {
+        sleep_ms(5);
+    }
+    cr_assert(!process_there(pid), "process %d is still there", pid);
+}
+
+/* Descendants of a process by /proc; n of at most max. */
+static int descendants(int pid, int *out, int max)
+{
+    char path[64];
+    int n = 0, child;
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%d/children", pid, pid);
+    FILE *f = fopen(path, "re");
+    while (f && n < max && fscanf(f, "%d", &child) == 1) {
+        out[n++] = child;
+        n += descendants(child, out + n, max - n);
+    }
+    if (f) {
+        (void)fclose(f);
+    }
+    return n;
+}
+
+Test(vmpool, forks_differ_and_die_when_released, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease l[LEASES];
+    struct guest_result r[LEASES];
+    struct err err = { 0 };
+    int pids[LEASES];
+    static const char *const argv[] = { "python3", "-c",
+                                        "import random, uuid, os, time\n"
+                                        "print(random.random(), uuid.uuid4(), os.urandom(8).hex(), end='')\n",
+                                        NULL };
+    int fd = connect_pool();
+    for (int i = 0; i < LEASES; i++) {
+        lease(fd, &l[i]);
+        pids[i] = pool_lease_pid(&l[i]);
+        cr_assert(process_there(pids[i]));
+        cr_assert_eq(guest_identity(l[i].channel, TIMEOUT_MS, &err), 0, "%s", err.text);
+        cr_assert_eq(guest_run(l[i].channel, argv, TIMEOUT_MS, &r[i], &err), 0, "%s", err.text);
+        cr_assert_eq(r[i].exit_code, 0, "%s", r[i].output);
+        for (int j = 0; j < i; j++) {
+            cr_assert_neq(l[i].reply.lease, l[j].reply.lease);
+            cr_assert_str_neq(r[i].output, r[j].output);
+        }
+    }
+    char stat[64] = "";
+    cr_assert_gt(pread(l[0].schedstat, stat, sizeof stat - 1, 0), 0);
+    cr_assert_gt(strtoll(stat, NULL, 10), 0, "schedstat: %s", stat);
+    cr_assert_eq(pool_client_release(fd, &l[0], &err), 0);
+    expect_gone(pids[0]);
+    cr_assert(process_there(pids[1]), "its sibling lives on");
+    /* the rest dies with the connection */
+    (void)close(fd);
+    for (int i = 1; i < LEASES; i++) {
+        expect_gone(pids[i]);
+        pool_lease_close(&l[i]);
+    }
+}
+
+Test(vmpool, another_client_cannot_release, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease l, foreign;
+    struct err err = { 0 };
+    pool_StatusReply *s = calloc(1, sizeof *s);
+    int fd = connect_pool(), other = connect_pool();
+    lease(fd, &l);
+    foreign = l;
+    foreign.channel = foreign.schedstat = -1;
+    cr_assert_eq(pool_client_release(other, &foreign, &err), 0);
+    cr_assert_eq(pool_client_status(other, s, &err), 0, "%s", err.text); /* the release was taken before this */
+    cr_assert_eq(s->snapshots_count, 1);
+    cr_assert_eq(s->snapshots[0].leased, 1u);
+    cr_assert_str_eq(s->snapshots[0].state, "ready");
+    cr_assert_eq(s->leases_total, 1u);
+    cr_assert_gt(s->memory_used_mib, 0u);
+    cr_assert_eq(pool_client_lease(other, "no-such-template", false, &foreign, &err), -ERR_NOT_FOUND);
+    cr_assert_eq(pool_client_lease(other, "../../etc", false, &foreign, &err), -ERR_INVALID);
+    cr_assert(process_there(pool_lease_pid(&l)));
+    pool_lease_close(&l);
+    free(s);
+    (void)close(fd);
+    (void)close(other);
+}
+
+Test(vmpool, kill_9_leaves_nothing, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease l;
+    int all[256];
+    int fd = connect_pool();
+    lease(fd, &l);
+    int n = descendants(pool.pid, all, 256);
+    bool found = false;
+    for (int i = 0; i < n; i++) {
+        found = found || all[i] == pool_lease_pid(&l);
+    }
+    cr_assert(found, "the sandbox is not among %d descendants", n);
+    cr_assert_eq(kill(pool.pid, SIGKILL), 0);
+    cr_assert_eq(waitpid(pool.pid, NULL, 0), pool.pid);
+    pool.pid = 0;
+    for (int i = 0; i < n; i++) {
+        expect_gone(all[i]);
+    }
+    pool_lease_close(&l);
+    (void)close(fd);
+    /* and its lock and socket do not hinder the next one */
+    pool.pid = start_pool(pool.log);
+    fd = connect_pool();
+    lease(fd, &l);
+    pool_lease_close(&l);
+    (void)close(fd);
+}
+
+Test(vmpool, one_home_one_pool_and_a_clean_end, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease l;
+    int status, all[256];
+    char second_log[128], text[512] = "";
+    int fd = connect_pool();
+    lease(fd, &l);
+    (void)snprintf(second_log, sizeof second_log, "%s/second", pool.home);
+    pid_t second = start_pool(second_log);
+    cr_assert_eq(waitpid(second, &status, 0), second);
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+    FILE *f = fopen(second_log, "re");
+    cr_assert(f);
+    (void)!fread(text, 1, sizeof text - 1, f);
+    (void)fclose(f);
+    cr_assert(strstr(text, "another brood-vmpool serves the home"), "%s", text);
+
+    int n = descendants(pool.pid, all, 256);
+    cr_assert_eq(kill(pool.pid, SIGTERM), 0);
+    cr_assert_eq(waitpid(pool.pid, &status, 0), pool.pid);
+    pool.pid = 0;
+    cr_assert(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    cr_assert_neq(access(pool.socket, F_OK), 0, "the socket is still there");
+    for (int i = 0; i < n; i++) {
+        expect_gone(all[i]);
+    }
+    pool_lease_close(&l);
+    (void)close(fd);
+}
