@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <inttypes.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,10 @@
 #include "worker/retry.h"
 
 #define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
+
+#define FULL_PATIENCE_MS 300000 /* how long a claim waits for a host that is full */
+#define AWAY_PATIENCE_MS 30000  /* ... or whose vmpool starts anew */
+#define LEASE_AGAIN_MS 200
 
 /* Moments on the monotonic clock, microseconds. */
 struct moments {
@@ -82,6 +87,28 @@ static void bill(const struct config *c, struct commit_entry *e)
     }
 }
 
+/* Lease a sandbox. That this host has none now is no fault of the job and costs it no attempt: the
+ * claim is kept (and renewed) for a while, unless the worker is to end or the claim is lost. */
+static int lease_patiently(struct slot *s, const char *template_name, bool saturated,
+                           struct lease *ret_lease, struct err *err)
+{
+    int64_t start_ms = mono_ms();
+    for (;;) {
+        int rc = pool_lease(&s->pool, template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
+                            ret_lease, err);
+        bool away = rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT;
+        int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
+                              : away                 ? AWAY_PATIENCE_MS
+                                                     : 0;
+        if (rc == 0 || mono_ms() - start_ms >= patience_ms || atomic_load(&s->shared->stopping)) {
+            return rc;
+        }
+        log_info("no sandbox now: the claim waits", "error", err->text);
+        struct pollfd p = { .fd = s->abort_fd, .events = POLLIN };
+        (void)poll(&p, 1, LEASE_AGAIN_MS); /* when it is set, the next pool_lease says so */
+    }
+}
+
 /* Everything between claim and verdict. 0: e->result is complete; else the attempt failed. */
 static int run(struct slot *s, const struct job_spec *spec, bool saturated, struct commit_entry *e,
                struct moments *m, struct err *err)
@@ -89,8 +116,7 @@ static int run(struct slot *s, const struct job_spec *spec, bool saturated, stru
     struct job_result *r = &e->result;
     struct lease lease;
     int64_t lease_start_us = mono_us();
-    int rc = pool_lease(&s->pool, spec->template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
-                        &lease, err);
+    int rc = lease_patiently(s, spec->template_name, saturated, &lease, err);
     if (rc < 0) {
         return rc;
     }

@@ -354,6 +354,17 @@ Test(worker, faults_of_ours_end_as_infra_error)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+Test(worker, a_full_host_costs_no_attempt)
+{
+    fake_pool_stop(pool);
+    start_pool(POOL_FULL_TWICE);
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    cr_assert_eq(about(&id, "SELECT attempt FROM jobs WHERE id = $"), 1);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, claims_nothing_without_vmpool)
 {
     fake_pool_stop(pool);

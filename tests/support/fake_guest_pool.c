@@ -33,6 +33,7 @@ struct fake_pool {
     pthread_t thread;
     struct connection connections[CONNECTIONS_MAX];
     int n;
+    int refusals;
 };
 
 static void reply(int fd, const pool_PoolMessage *m, const int *fds, int n_fds)
@@ -123,6 +124,16 @@ static bool serve(struct fake_pool *p, struct connection *c)
         refusal.which_body = pool_PoolMessage_error_tag;
         refusal.body.error =
             (pool_PoolError){ .code = "not_found", .text = "no template of that name" };
+        reply(c->fd, &refusal, NULL, 0);
+        return true;
+    case POOL_FULL_TWICE:
+        if (p->refusals++ >= 2) {
+            lease(p, c, m.id);
+            return true;
+        }
+        refusal.id = m.id;
+        refusal.which_body = pool_PoolMessage_error_tag;
+        refusal.body.error = (pool_PoolError){ .code = "no_capacity", .text = "the host is full" };
         reply(c->fd, &refusal, NULL, 0);
         return true;
     case POOL_CLOSES:

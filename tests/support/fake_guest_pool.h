@@ -5,13 +5,14 @@
 struct fake_pool;
 
 enum fake_pool_mode {
-    POOL_GOOD,     /* leases a guest of the script */
-    POOL_REFUSES,  /* answers with PoolError not_found */
-    POOL_SILENT,   /* never answers */
-    POOL_WRONG_ID, /* answers to another request */
-    POOL_NO_FDS,   /* a lease without its channel */
-    POOL_GARBAGE,  /* bytes that are no message */
-    POOL_CLOSES,   /* closes the connection on the first request, then is good */
+    POOL_GOOD,       /* leases a guest of the script */
+    POOL_REFUSES,    /* answers with PoolError not_found */
+    POOL_SILENT,     /* never answers */
+    POOL_WRONG_ID,   /* answers to another request */
+    POOL_NO_FDS,     /* a lease without its channel */
+    POOL_GARBAGE,    /* bytes that are no message */
+    POOL_CLOSES,     /* closes the connection on the first request, then is good */
+    POOL_FULL_TWICE, /* answers no_capacity twice, then is good */
 };
 
 /* Listens at path (removed first). script runs for each lease, with arg. */
