@@ -27,13 +27,16 @@ static void read_host_cpu(char *out, size_t room)
     }
 }
 
+/* init_on_alloc: zeroing each page that is about to be written costs a TCG guest dearly, and the machine is the boundary.
+ * transparent_hugepage: a first write to a huge page would make 2 MiB of a clone's memory private. */
 void manifest_cmdline(const struct engine_host *host, const struct template_info *t, char *out, size_t room)
 {
     char tsc[64] = "";
     if (host->tsc_khz) {
         (void)snprintf(tsc, sizeof tsc, " tsc=reliable tsc_early_khz=%u", host->tsc_khz);
     }
-    (void)snprintf(out, room, "mitigations=off nokaslr random.trust_cpu=on quiet panic=-1%s%s%s", tsc,
+    (void)snprintf(out, room, "mitigations=off nokaslr random.trust_cpu=on init_on_alloc=0 "
+                   "transparent_hugepage=never quiet panic=-1%s%s%s", tsc,
                    t->cmdline[0] ? " " : "", t->cmdline);
 }
 
