@@ -46,7 +46,8 @@ static void prepare(struct agent *a)
 {
     struct err err;
     for (int tries = 0; tries < 2 && slots_prepare(&a->slots, &err) < 0; tries++) {
-        /* Once more without the warm interpreter, if that was it. The next RUN tells what is missing. */
+        /* Once more without the warm interpreter, if that was it. The next RUN tells what is
+         * missing. */
         log_warn("no slot prepared", "error", err.text);
     }
 }
@@ -166,7 +167,8 @@ static void take_frame(struct agent *a, const struct frame *f)
     }
 }
 
-/* The host is gone: what it had begun is undone as far as it goes, and whoever comes next finds a frame boundary. */
+/* The host is gone: what it had begun is undone as far as it goes, and whoever comes next finds a
+ * frame boundary. */
 static void host_gone(struct agent *a)
 {
     a->ignoring = false;

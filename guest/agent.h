@@ -1,7 +1,8 @@
 /* The agent's loop: channel, signals and the one run, in one thread and one poll().
  *
- * poll() rather than epoll: a short run would pay four epoll_ctl calls for two wake-ups, and under TCG each system call
- * counts. Order of work in a turn: frames, ended children, data; then one write of all that was queued meanwhile. */
+ * poll() rather than epoll: a short run would pay four epoll_ctl calls for two wake-ups, and under
+ * TCG each system call counts. Order of work in a turn: frames, ended children, data; then one
+ * write of all that was queued meanwhile. */
 #pragma once
 #include "guest/boot.h"
 #include "guest/channel.h"

@@ -75,8 +75,7 @@ static int load_modules(struct err *err)
     char *save = NULL;
     for (char *path = strtok_r(list, "\n", &save); path; path = strtok_r(NULL, "\n", &save)) {
         cleanup_close int module = open(path, O_RDONLY | O_CLOEXEC);
-        if (module < 0 ||
-            (syscall(SYS_finit_module, module, "", 0) < 0 && errno != EEXIST)) {
+        if (module < 0 || (syscall(SYS_finit_module, module, "", 0) < 0 && errno != EEXIST)) {
             return err_sys(err, "module %s", path);
         }
         (void)unlink(path); /* the initramfs lives in memory */
@@ -94,9 +93,8 @@ static int find_port(void)
     int found = -1;
     for (struct dirent *e; found < 0 && (e = readdir(dir));) {
         char path[128], name[64];
-        if (e->d_name[0] == '.' ||
-            snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name", e->d_name) >=
-                (int)sizeof path) {
+        if (e->d_name[0] == '.' || snprintf(path, sizeof path, "/sys/class/virtio-ports/%s/name",
+                                            e->d_name) >= (int)sizeof path) {
             continue;
         }
         cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
@@ -128,8 +126,11 @@ static int make_nodes(struct err *err)
     static const struct {
         const char *path;
         unsigned minor;
-    } nodes[] = { { "/root/dev/null", 3 },   { "/root/dev/zero", 5 },    { "/root/dev/full", 7 },
-                  { "/root/dev/random", 8 }, { "/root/dev/urandom", 9 } };
+    } nodes[] = { { "/root/dev/null", 3 },
+                  { "/root/dev/zero", 5 },
+                  { "/root/dev/full", 7 },
+                  { "/root/dev/random", 8 },
+                  { "/root/dev/urandom", 9 } };
     static const char *const links[][2] = { { "/proc/self/fd", "/root/dev/fd" },
                                             { "/proc/self/fd/0", "/root/dev/stdin" },
                                             { "/proc/self/fd/1", "/root/dev/stdout" },
@@ -205,9 +206,8 @@ static int set_up_kernel(struct err *err)
 {
     static const char *const settings[][2] = {
         { "/proc/sys/vm/overcommit_memory", "1" }, /* the cgroup is the limit, not address space */
-        { "/proc/sys/kernel/printk", "1" },        /* a line on the serial console costs milliseconds */
-        { "/proc/sys/kernel/dmesg_restrict", "1" },
-        { "/proc/sys/fs/suid_dumpable", "0" },
+        { "/proc/sys/kernel/printk", "1" }, /* a line on the serial console costs milliseconds */
+        { "/proc/sys/kernel/dmesg_restrict", "1" }, { "/proc/sys/fs/suid_dumpable", "0" },
         { "/proc/1/oom_score_adj", "-1000" },
     };
     for (size_t i = 0; i < sizeof settings / sizeof settings[0]; i++) {

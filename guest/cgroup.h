@@ -1,8 +1,8 @@
 /* The cgroups of runs: made ahead, used once.
  *
- * Making a cgroup waits for grace periods of the kernel, and memory.peak of Linux 6.1 cannot be reset. So a few are made
- * before the snapshot, each with all its control files open, and a run only writes two limits. A used one is removed and
- * made again off the run's path. */
+ * Making a cgroup waits for grace periods of the kernel, and memory.peak of Linux 6.1 cannot be
+ * reset. So a few are made before the snapshot, each with all its control files open, and a run
+ * only writes two limits. A used one is removed and made again off the run's path. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -22,7 +22,7 @@ enum cgroup_file {
 };
 
 struct cgroup {
-    int dir_fd;             /* for CLONE_INTO_CGROUP */
+    int dir_fd; /* for CLONE_INTO_CGROUP */
     int fd[CGROUP_FILES];
 };
 

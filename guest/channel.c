@@ -53,7 +53,8 @@ int channel_ready(struct channel *ch, short revents)
         return revents != 0;
     }
     struct epoll_event ev;
-    while (epoll_wait(ch->epoll_fd, &ev, 1, 0) > 0) { /* take the edge before looking at the level */
+    while (epoll_wait(ch->epoll_fd, &ev, 1, 0) >
+           0) { /* take the edge before looking at the level */
         struct pollfd p = { .fd = ch->fd, .events = POLLIN | POLLOUT };
         if (poll(&p, 1, 0) > 0 && !(p.revents & POLLHUP)) {
             ch->connected = true;
@@ -120,7 +121,8 @@ void channel_put(struct channel *ch, enum frame_type type, const pb_msgdesc_t *f
         compact(ch);
     }
     if (CHANNEL_OUT_BYTES - ch->out_end < CHANNEL_RESERVE_BYTES / 4) {
-        return; /* a host that sends nonsense and never reads the answers: they are not kept for it */
+        return; /* a host that sends nonsense and never reads the answers: they are not kept for it
+                 */
     }
     struct err err;
     int n = frame_encode(ch->out + ch->out_end, CHANNEL_OUT_BYTES - ch->out_end, type, fields,

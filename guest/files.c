@@ -19,8 +19,8 @@ static int open_below(int dir_fd, const char *path, int flags, mode_t mode)
 {
     struct open_how how = { .flags = (unsigned)flags | O_CLOEXEC,
                             .mode = mode,
-                            .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS |
-                                       RESOLVE_NO_MAGICLINKS };
+                            .resolve =
+                                RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS };
     return (int)syscall(SYS_openat2, dir_fd, path, &how, sizeof how);
 }
 

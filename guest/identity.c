@@ -20,7 +20,8 @@ static int open_file(const char *path, struct err *err)
     return fd < 0 ? err_sys(err, "open %s", path) : fd;
 }
 
-/* Whole content of a small file that stays open. One write, then the cut: never empty in between. */
+/* Whole content of a small file that stays open. One write, then the cut: never empty in between.
+ */
 static int put_file(int fd, const char *text, int len)
 {
     return pwrite(fd, text, (size_t)len, 0) == len && ftruncate(fd, len) == 0 ? 0 : -1;

@@ -1,9 +1,10 @@
 /* brood-guest: PID 1 of every sandbox.
  *
- * Theory of operation: boot (boot.h) until there is a root for jobs, start the template's warm interpreter, prepare what
- * runs need, say HELLO, then serve the host's frames one session at a time (agent.h, session.def). The snapshot is taken
- * while the loop waits in poll(); every clone wakes up there and finds a host that it has never seen. It starts nothing
- * that it was not told to, and times nothing out: limits of time are the host's, which has the better clock. */
+ * Theory of operation: boot (boot.h) until there is a root for jobs, start the template's warm
+ * interpreter, prepare what runs need, say HELLO, then serve the host's frames one session at a
+ * time (agent.h, session.def). The snapshot is taken while the loop waits in poll(); every clone
+ * wakes up there and finds a host that it has never seen. It starts nothing that it was not told
+ * to, and times nothing out: limits of time are the host's, which has the better clock. */
 #include <fcntl.h>
 #include <sched.h>
 #include <stdlib.h>
@@ -15,7 +16,8 @@
 #include "common/base/log.h"
 #include "guest/agent.h"
 
-/* 0, 1, 2 are never a pipe's or the port's; the kernel gave none when the initramfs has no console. */
+/* 0, 1, 2 are never a pipe's or the port's; the kernel gave none when the initramfs has no console.
+ */
 static void occupy_std_fds(void)
 {
     for (;;) {

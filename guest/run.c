@@ -103,7 +103,8 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     assert(!run->active);
     static struct strs argv, vars; /* large; one run at a time */
     int rc = strs_split(&argv, (char *)msg->argv.bytes, msg->argv.size, STRS_ARGV_MAX, "argv", err);
-    rc = rc ? rc : strs_split(&vars, (char *)msg->env.bytes, msg->env.size, STRS_ENV_MAX, "env", err);
+    rc = rc ? rc
+            : strs_split(&vars, (char *)msg->env.bytes, msg->env.size, STRS_ENV_MAX, "env", err);
     rc = rc ? rc : check(msg, &argv, &vars, err);
     if (rc < 0) {
         return rc;
@@ -171,14 +172,12 @@ static void feed_stdin(struct run *run, struct channel *ch)
     }
 }
 
-int run_stdin(struct run *run, const uint8_t *data, size_t len, struct channel *ch,
-              struct err *err)
+int run_stdin(struct run *run, const uint8_t *data, size_t len, struct channel *ch, struct err *err)
 {
     if (run->slot->in[1] < 0) {
         return 0;
     }
-    if (len > sizeof run->stdin_data - run->stdin_len ||
-        len > run->stdin_total - run->stdin_got) {
+    if (len > sizeof run->stdin_data - run->stdin_len || len > run->stdin_total - run->stdin_got) {
         return err_set(err, ERR_PROTOCOL, "stdin: more than was asked for");
     }
     memmove(run->stdin_data, run->stdin_data + run->stdin_at, run->stdin_len);
@@ -220,8 +219,10 @@ void run_poll(const struct run *run, const struct channel *ch, struct pollfd *p)
         return;
     }
     bool room = channel_room(ch) > 0;
-    p[RUN_POLL_OUT] = (struct pollfd){ room && !run->closed[0] ? run->slot->out[0] : -1, POLLIN, 0 };
-    p[RUN_POLL_ERR] = (struct pollfd){ room && !run->closed[1] ? run->slot->err[0] : -1, POLLIN, 0 };
+    p[RUN_POLL_OUT] =
+        (struct pollfd){ room && !run->closed[0] ? run->slot->out[0] : -1, POLLIN, 0 };
+    p[RUN_POLL_ERR] =
+        (struct pollfd){ room && !run->closed[1] ? run->slot->err[0] : -1, POLLIN, 0 };
     /* Also without data to write: to notice that the program has closed its end (POLLERR). */
     p[RUN_POLL_STDIN] = (struct pollfd){ run->main_ended ? -1 : run->slot->in[1],
                                          run->stdin_len > 0 ? POLLOUT : 0, 0 };
@@ -257,7 +258,8 @@ static bool pump(struct run *run, int which, struct channel *ch)
     return false;
 }
 
-/* Everything that wrote is dead: what is in the pipes is all there will be. true when both are empty. */
+/* Everything that wrote is dead: what is in the pipes is all there will be. true when both are
+ * empty. */
 static bool drain(struct run *run, struct channel *ch)
 {
     for (int i = 0; i < 2; i++) {

@@ -1,11 +1,18 @@
 /* The session's state machine: which frame is in order when, and which action answers it.
  *
- * Pure: a table (session.def) and a look-up. The agent's loop owns the one state variable and calls session_step for
- * every frame; actions are names here, functions in agent.c. */
+ * Pure: a table (session.def) and a look-up. The agent's loop owns the one state variable and calls
+ * session_step for every frame; actions are names here, functions in agent.c. */
 #pragma once
 #include "common/wire/frame.h"
 
-enum session_state { SESSION_FRESH, SESSION_READY, SESSION_FILING, SESSION_RUNNING, SESSION_ENDING, SESSION_STATES };
+enum session_state {
+    SESSION_FRESH,
+    SESSION_READY,
+    SESSION_FILING,
+    SESSION_RUNNING,
+    SESSION_ENDING,
+    SESSION_STATES
+};
 
 enum session_action {
     ACTION_refuse, /* out of order, or a frame that only the guest sends */
@@ -26,6 +33,7 @@ struct session_step {
     enum session_action action;
 };
 
-/* What frame `type` does in `from`. Total: a pair that is not in the table gives {from, ACTION_refuse}. */
+/* What frame `type` does in `from`. Total: a pair that is not in the table gives {from,
+ * ACTION_refuse}. */
 struct session_step session_step(enum session_state from, enum frame_type type);
 const char *session_state_name(enum session_state state);

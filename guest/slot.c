@@ -19,7 +19,9 @@ int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *er
     *s = (struct slots){ .cgroup_fd = cgroup_fd, .warm = warm };
     for (unsigned i = 0; i < SLOTS; i++) {
         struct slot *slot = &s->slot[i];
-        *slot = (struct slot){ .in = { -1, -1 }, .out = { -1, -1 }, .err = { -1, -1 }, .spare.sock = -1 };
+        *slot = (struct slot){
+            .in = { -1, -1 }, .out = { -1, -1 }, .err = { -1, -1 }, .spare.sock = -1
+        };
         (void)snprintf(slot->name, sizeof slot->name, "run%u", i);
         int rc = cgroup_make(&slot->cg, cgroup_fd, slot->name, err);
         if (rc < 0) {
@@ -88,7 +90,8 @@ static int equip(struct slots *s, bool want_spare, struct err *err)
             slot->cpu_base_us = use.cpu_us;
         }
     }
-    slot->state = rc == 0 ? SLOT_EQUIPPED : SLOT_USED; /* what a failed spare left in it is not another run's */
+    slot->state = rc == 0 ? SLOT_EQUIPPED
+                          : SLOT_USED; /* what a failed spare left in it is not another run's */
     return rc;
 }
 

@@ -1,8 +1,10 @@
-/* What one run needs, made ahead of it: a cgroup, the pipes, and in one slot a spare of the warm interpreter.
+/* What one run needs, made ahead of it: a cgroup, the pipes, and in one slot a spare of the warm
+ * interpreter.
  *
- * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), then USED; it is made anew when no fresh one is left. At most one
- * equipped slot holds a spare; a second one waits for programs that are started by exec. All of this is done before the
- * snapshot, or after a run's EXIT has been sent: never between RUN and the first byte of output. */
+ * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), then USED; it is made anew when no
+ * fresh one is left. At most one equipped slot holds a spare; a second one waits for programs that
+ * are started by exec. All of this is done before the snapshot, or after a run's EXIT has been
+ * sent: never between RUN and the first byte of output. */
 #pragma once
 #include <stdbool.h>
 #include "guest/cgroup.h"
@@ -16,9 +18,10 @@ struct slot {
     enum slot_state state;
     char name[16]; /* of the cgroup */
     struct cgroup cg;
-    int in[2], out[2], err[2]; /* pipes: the agent's ends in[1], out[0], err[0] do not block; -1 when closed */
-    struct warm_spare spare;   /* pid 0: none */
-    uint64_t cpu_base_us;      /* used by the spare before its run */
+    int in[2], out[2],
+        err[2]; /* pipes: the agent's ends in[1], out[0], err[0] do not block; -1 when closed */
+    struct warm_spare spare; /* pid 0: none */
+    uint64_t cpu_base_us;    /* used by the spare before its run */
 };
 
 struct slots {
@@ -31,7 +34,8 @@ struct slots {
 MUST_CHECK int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *err);
 /* Make ready for the next run what is missing. Needs no run to be active. */
 MUST_CHECK int slots_prepare(struct slots *s, struct err *err);
-/* An equipped slot, with a live spare if want_spare and there is one; NULL when none is equipped. Marks it used. */
+/* An equipped slot, with a live spare if want_spare and there is one; NULL when none is equipped.
+ * Marks it used. */
 struct slot *slots_take(struct slots *s, bool want_spare);
 /* After the run: close its pipes. */
 void slot_close_pipes(struct slot *slot);

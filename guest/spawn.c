@@ -22,7 +22,8 @@
 #define PATH_TEXT_MAX 4096u
 #define SHEBANG_MAX 256u
 
-/* What the child tells its parent, in memory that both see: no pipe, no read on the way of a program that starts. */
+/* What the child tells its parent, in memory that both see: no pipe, no read on the way of a
+ * program that starts. */
 struct report {
     int error;        /* errno; 0 while all is well */
     const char *step; /* static text, or NULL: the exec */
@@ -66,7 +67,8 @@ static const char *enter(const struct spawn *s)
     return chdir(s->cwd) < 0 ? "working directory" : NULL;
 }
 
-/* Whether path is a script whose #! line ends in CR: the kernel then looks for an interpreter with a CR in its name. */
+/* Whether path is a script whose #! line ends in CR: the kernel then looks for an interpreter with
+ * a CR in its name. */
 static bool is_crlf_script(const char *path)
 {
     char head[SHEBANG_MAX];
@@ -143,8 +145,8 @@ int spawn_program(const struct spawn *s, pid_t *ret_pid, struct spawn_failure *r
 {
     static struct report *report;
     if (!report) {
-        void *page = mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
-                          -1, 0);
+        void *page =
+            mmap(NULL, sizeof *report, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         if (page == MAP_FAILED) {
             return err_sys(err, "mmap");
         }

@@ -48,12 +48,14 @@ void strs_env_defaults(struct strs *env, char *const *defaults, size_t n)
     env->v[env->n] = NULL;
 }
 
-/* /usr/bin/python3 is what the name means only when PATH finds nothing before it that a job could have put there. */
+/* /usr/bin/python3 is what the name means only when PATH finds nothing before it that a job could
+ * have put there. */
 static bool path_is_plain(const char *path)
 {
     while (path && *path) {
         size_t n = strcspn(path, ":");
-        if ((n == 8 && memcmp(path, "/usr/bin", 8) == 0) || (n == 4 && memcmp(path, "/bin", 4) == 0)) {
+        if ((n == 8 && memcmp(path, "/usr/bin", 8) == 0) ||
+            (n == 4 && memcmp(path, "/bin", 4) == 0)) {
             return true;
         }
         if (n < 5 || memcmp(path, "/usr/", 5) != 0) {

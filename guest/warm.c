@@ -39,9 +39,14 @@ static void close_warm(struct warm *w)
 /* In the child, before exec. */
 _Noreturn static void exec_warm(int sock)
 {
-    static char *const env[] = { "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-                                 "HOME=/work",       "LANG=C.UTF-8", "TZ=UTC",
-                                 "PYTHONHASHSEED=0", NULL };
+    static char *const env[] = {
+        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+        "HOME=/work",
+        "LANG=C.UTF-8",
+        "TZ=UTC",
+        "PYTHONHASHSEED=0",
+        NULL
+    };
     static char *const argv[] = { WARM_PROGRAM, NULL };
     sigset_t none;
     (void)sigemptyset(&none);
@@ -68,7 +73,8 @@ int warm_start(struct warm *w, struct err *err)
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         return err_sys(err, "socketpair");
     }
-    if (pair[1] == WARM_SOCKET_FD) { /* dup3 onto itself fails: cannot be, 3 is the port or an older one */
+    if (pair[1] ==
+        WARM_SOCKET_FD) { /* dup3 onto itself fails: cannot be, 3 is the port or an older one */
         return err_set(err, ERR_INTERNAL, "fd %d is free", WARM_SOCKET_FD);
     }
     w->sock = pair[0];

@@ -147,7 +147,8 @@ def _report(kind, value, tb):
         return _report(SystemExit, e, None)
     except BaseException as e:
         _say('Error in sys.excepthook:\n')
-        sys.__excepthook__(type(e), e, _strip(e.__traceback__))
+        e.__traceback__ = _strip(e.__traceback__)  # the C code prints this one, not its argument
+        sys.__excepthook__(type(e), e, e.__traceback__)
         _say('\nOriginal exception was:\n')
         sys.__excepthook__(kind, value, tb)
     return -signal.SIGINT if issubclass(kind, KeyboardInterrupt) else 1
