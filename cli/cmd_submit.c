@@ -333,6 +333,15 @@ static int submit_all(struct submission *s, struct err *err)
     if (s->conflicts > BAD_LINES_SHOWN_MAX) {
         (void)fprintf(stderr, "... and %d more\n", s->conflicts - BAD_LINES_SHOWN_MAX);
     }
+    if (rc == -ERR_CONFLICT && s->conflicts > 0) { /* the lines were named above */
+        rc = err_set(
+            err, ERR_CONFLICT,
+            "%s: %d idempotency key%s taken by other content (--skip-invalid submits the others)",
+            shown_file(s), s->conflicts, s->conflicts == 1 ? " is" : "s are");
+        if (s->submitted == 0) {
+            return err_prefix(err, "nothing was submitted");
+        }
+    }
     if (rc < 0 && s->submitted > 0) {
         return err_prefix(err, "batch %s: the first %d jobs were submitted, then", s->batch.text,
                           s->submitted);
