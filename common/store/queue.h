@@ -1,6 +1,7 @@
 /* Redis: the intake stream, the ready stream, claims, workers alive, events, live output. The only Redis commands of brood.
  *
  * Keys and fields are written down in docs/protocol.md ("Redis"). One connection, blocking, one thread at a time.
+ * A process that uses it ignores SIGPIPE (hiredis writes without MSG_NOSIGNAL).
  * A lost connection is -ERR_UNAVAILABLE (text says where it was looked for); the next call reconnects. */
 #pragma once
 #include <hiredis/hiredis.h>
