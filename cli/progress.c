@@ -78,7 +78,11 @@ void progress_line(const struct progress *p, const struct batch_counts *counts, 
         if (counts->done < counts->total) {
             char left[MONEY_TEXT_MAX];
             int64_t eta = (int64_t)(counts->total - counts->done) * elapsed / fresh;
-            duration_format((eta + 999) / 1000 * 1000, left);
+            int64_t whole_s = (eta + 999) / 1000;
+            duration_format(whole_s * 1000, left);
+            if (whole_s < 60) {
+                (void)snprintf(left, sizeof left, "%lld s", (long long)whole_s);
+            }
             (void)snprintf(part, sizeof part, "  left %s", left);
             append(out, room, part);
         }

@@ -12,7 +12,7 @@ Test(progress, plain_line)
     c.by_verdict[VERDICT_ACCEPTED] = 50;
     c.by_verdict[VERDICT_WRONG_ANSWER] = 10;
     progress_line(&p, &c, 6000, 0, line);
-    cr_assert_str_eq(line, "60/100  10.0/s  left 4.00 s  accepted 50, wrong_answer 10");
+    cr_assert_str_eq(line, "60/100  10.0/s  left 4 s  accepted 50, wrong_answer 10");
 }
 
 Test(progress, bar_and_width)
