@@ -1,4 +1,5 @@
-/* A finished job is a pointer written to a pipe: writes of a pointer are atomic (PIPE_BUF), and the pipe is the lock. */
+/* A finished job is a pointer written to a pipe: writes of a pointer are atomic (PIPE_BUF), and the
+ * pipe is the lock. */
 #include "vmpool/background.h"
 
 #include <assert.h>
@@ -65,7 +66,8 @@ int background_new(struct event_base *base, struct background **ret, struct err 
     return 0;
 }
 
-int background_run(struct background *b, background_work *work, background_done *done, void *user, struct err *err)
+int background_run(struct background *b, background_work *work, background_done *done, void *user,
+                   struct err *err)
 {
     struct work_item *item = malloc(sizeof *item);
     if (!item) {

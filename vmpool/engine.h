@@ -1,8 +1,10 @@
-/* What the pool asks of a virtual machine monitor. One const struct of functions per engine; the pool knows no other
- * way to a VM. All calls are made on the loop's thread and none blocks; what takes time is answered through the
- * listener, which is called from the loop and never from inside a call of the pool's (machine_destroy included).
+/* What the pool asks of a virtual machine monitor. One const struct of functions per engine; the
+ * pool knows no other way to a VM. All calls are made on the loop's thread and none blocks; what
+ * takes time is answered through the listener, which is called from the loop and never from inside
+ * a call of the pool's (machine_destroy included).
  *
- * Life: start -> (RUNNING | LOADED) -> resume / pause / save in any sensible order -> destroy -> EXITED -> free. */
+ * Life: start -> (RUNNING | LOADED) -> resume / pause / save in any sensible order -> destroy ->
+ * EXITED -> free. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -13,30 +15,31 @@
 
 /* What this host can do. Strings are part of a snapshot's identity. */
 struct engine_host {
-    char name[32];              /* "qemu-tcg", "qemu-kvm" */
+    char name[32];                /* "qemu-tcg", "qemu-kvm" */
     char reason[ENGINE_TEXT_MAX]; /* why this accelerator */
-    char vmm_version[64];       /* of the binary that will run */
-    char machine[256];          /* machine type with its options */
+    char vmm_version[64];         /* of the binary that will run */
+    char machine[256];            /* machine type with its options */
     char cpu_model[64];
-    uint32_t tsc_khz;           /* rate of the counter a guest reads, 0 when the guest learns it otherwise */
+    uint32_t tsc_khz; /* rate of the counter a guest reads, 0 when the guest learns it otherwise */
     bool kvm;
 };
 
 enum machine_event {
     MACHINE_RUNNING, /* a boot has begun (the guest's hello comes on the channel) */
-    MACHINE_LOADED,  /* a clone holds the snapshot's state and stands still; schedstat_fd is valid */
-    MACHINE_PAUSED,  /* answer to pause */
-    MACHINE_SAVED,   /* answer to save: state_fd is complete */
-    MACHINE_FAILED,  /* text says why; only destroy is sensible now */
-    MACHINE_EXITED   /* the process is gone and reaped; text is the tail of its stderr */
+    MACHINE_LOADED, /* a clone holds the snapshot's state and stands still; schedstat_fd is valid */
+    MACHINE_PAUSED, /* answer to pause */
+    MACHINE_SAVED,  /* answer to save: state_fd is complete */
+    MACHINE_FAILED, /* text says why; only destroy is sensible now */
+    MACHINE_EXITED  /* the process is gone and reaped; text is the tail of its stderr */
 };
 typedef void machine_listener(void *user, enum machine_event event, const char *text);
 
 struct machine_options {
     uint32_t memory_mib, vcpus;
-    int ram_fd;       /* memfd of memory_mib; borrowed during start */
-    bool share;       /* guest writes go to ram_fd (a template's machine), else copy-on-write */
-    int state_fd;     /* clone: device state, a description of its own (the offset is used); boot: where save writes. Borrowed during start */
+    int ram_fd;   /* memfd of memory_mib; borrowed during start */
+    bool share;   /* guest writes go to ram_fd (a template's machine), else copy-on-write */
+    int state_fd; /* clone: device state, a description of its own (the offset is used); boot: where
+                     save writes. Borrowed during start */
     bool clone;
     const char *disk; /* read-only root file system, raw; borrowed during start */
     const char *kernel, *initrd, *cmdline; /* boot only */
@@ -50,19 +53,24 @@ struct engine {
     int (*probe)(struct engine_host *ret_host, struct err *err);
     /* Optional help for the clones to come, in the background; once a process. */
     void (*prepare)(struct event_base *base, const struct engine_host *host);
-    int (*start)(struct event_base *base, const struct engine_host *host, const struct machine_options *options,
-                 machine_listener *listener, void *user, struct machine **ret_machine, struct err *err);
-    /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or FAILED. */
+    int (*start)(struct event_base *base, const struct engine_host *host,
+                 const struct machine_options *options, machine_listener *listener, void *user,
+                 struct machine **ret_machine, struct err *err);
+    /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or
+     * FAILED. */
     int (*save)(struct machine *m, struct err *err);
     int (*pause)(struct machine *m, struct err *err);  /* answer: PAUSED or FAILED */
     int (*resume)(struct machine *m, struct err *err); /* no answer; FAILED when it could not */
-    int (*channel_fd)(const struct machine *m);        /* the host's end; owned by the machine until taken */
-    int (*take_channel)(struct machine *m);            /* the caller owns it from now on */
-    int (*schedstat_fd)(const struct machine *m);      /* of the vCPU thread; owned by the machine; -1 before LOADED */
+    int (*channel_fd)(
+        const struct machine *m);           /* the host's end; owned by the machine until taken */
+    int (*take_channel)(struct machine *m); /* the caller owns it from now on */
+    int (*schedstat_fd)(
+        const struct machine *m); /* of the vCPU thread; owned by the machine; -1 before LOADED */
     int (*process_id)(const struct machine *m);
-    void (*destroy)(struct machine *m);                /* SIGKILL; answer: EXITED. Twice is harmless */
-    void (*shutdown)(void);                            /* after the last free */
-    void (*free)(struct machine *m);                   /* after EXITED only, or when the loop has ended (kills and reaps) */
+    void (*destroy)(struct machine *m); /* SIGKILL; answer: EXITED. Twice is harmless */
+    void (*shutdown)(void);             /* after the last free */
+    void (*free)(
+        struct machine *m); /* after EXITED only, or when the loop has ended (kills and reaps) */
 };
 
 extern const struct engine engine_qemu;

@@ -1,8 +1,9 @@
 /* The QEMU engine: one child process a machine, driven by QMP over an inherited socket pair.
  *
- * The commands that a start needs are all written at once, before QEMU has even read its first byte: loading a clone's state
- * (from an inherited fd) costs no round trip. The capability x-ignore-shared leaves guest RAM out of the state, events
- * makes the end of a migration an event instead of a poll. No machine needs a file or a socket path of its own. */
+ * The commands that a start needs are all written at once, before QEMU has even read its first
+ * byte: loading a clone's state (from an inherited fd) costs no round trip. The capability
+ * x-ignore-shared leaves guest RAM out of the state, events makes the end of a migration an event
+ * instead of a poll. No machine needs a file or a socket path of its own. */
 #include "vmpool/engine_qemu.h"
 
 #include <assert.h>
@@ -52,7 +53,8 @@ static void fail(struct machine *m, const char *why)
     }
     m->failed = true;
     char text[ENGINE_TEXT_MAX + STDERR_TAIL_BYTES + 4];
-    (void)snprintf(text, sizeof text, "%s%s%.*s", why, m->tail_len ? ": " : "", (int)m->tail_len, m->tail);
+    (void)snprintf(text, sizeof text, "%s%s%.*s", why, m->tail_len ? ": " : "", (int)m->tail_len,
+                   m->tail);
     tell(m, MACHINE_FAILED, text);
 }
 
@@ -257,8 +259,8 @@ static void machine_free(struct machine *m)
 }
 DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
-static int start_process(struct machine *m, const struct engine_host *host, const struct machine_options *o,
-                         int *ret_qmp, struct err *err)
+static int start_process(struct machine *m, const struct engine_host *host,
+                         const struct machine_options *o, int *ret_qmp, struct err *err)
 {
     const char *binary;
     int rc = qemu_binary(host->kvm, &binary, err);
@@ -288,7 +290,8 @@ static int start_process(struct machine *m, const struct engine_host *host, cons
         return rc;
     }
     int all[ZYGOTE_FDS] = { stderr_theirs, o->ram_fd, qmp_theirs, channel_theirs, o->state_fd };
-    static_assert(QEMU_FD_RAM == ZYGOTE_FD && QEMU_FD_STATE == ZYGOTE_FD + ZYGOTE_FDS - 2, "numbers in the child");
+    static_assert(QEMU_FD_RAM == ZYGOTE_FD && QEMU_FD_STATE == ZYGOTE_FD + ZYGOTE_FDS - 2,
+                  "numbers in the child");
     if (o->clone && zygote && zygote_spawn(zygote, args.argv, all, on_copied, m, NULL) == 0) {
         qemu_args_done(&args);
         *ret_qmp = TAKE_FD(qmp_ours);
@@ -298,9 +301,11 @@ static int start_process(struct machine *m, const struct engine_host *host, cons
     for (int i = 1; i < ZYGOTE_FDS; i++) {
         fds[i - 1] = (struct spawn_fd){ all[i], ZYGOTE_FD + i - 1 };
     }
-    struct spawn_options so = {
-        .path = binary, .argv = args.argv, .fds = fds, .n_fds = ZYGOTE_FDS - 1, .stderr_fd = stderr_theirs
-    };
+    struct spawn_options so = { .path = binary,
+                                .argv = args.argv,
+                                .fds = fds,
+                                .n_fds = ZYGOTE_FDS - 1,
+                                .stderr_fd = stderr_theirs };
     rc = spawn_child(&so, &m->pid, &m->pidfd, err);
     qemu_args_done(&args);
     if (rc < 0) {
@@ -311,16 +316,24 @@ static int start_process(struct machine *m, const struct engine_host *host, cons
     return 0;
 }
 
-static int machine_start(struct event_base *base, const struct engine_host *host, const struct machine_options *o,
-                         machine_listener *listener, void *user, struct machine **ret_machine, struct err *err)
+static int machine_start(struct event_base *base, const struct engine_host *host,
+                         const struct machine_options *o, machine_listener *listener, void *user,
+                         struct machine **ret_machine, struct err *err)
 {
     assert(o->ram_fd >= 0 && o->state_fd >= 0 && listener);
     CLEANUP(cleanup_machine) struct machine *m = calloc(1, sizeof *m);
     if (!m) {
         abort();
     }
-    *m = (struct machine){ .base = base, .listener = listener, .user = user, .clone = o->clone, .pidfd = -1,
-                           .channel = -1, .schedstat = -1, .state = -1, .stderr_fd = -1 };
+    *m = (struct machine){ .base = base,
+                           .listener = listener,
+                           .user = user,
+                           .clone = o->clone,
+                           .pidfd = -1,
+                           .channel = -1,
+                           .schedstat = -1,
+                           .state = -1,
+                           .stderr_fd = -1 };
     m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
     if (m->state < 0) {
         return err_sys(err, "dup");
@@ -335,8 +348,9 @@ static int machine_start(struct event_base *base, const struct engine_host *host
     if (!m->stderr_ev || event_add(m->stderr_ev, NULL) < 0) {
         abort();
     }
-    static const char capabilities[] = "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"
-                                       "{\"capability\":\"events\",\"state\":true}]}";
+    static const char capabilities[] =
+        "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"
+        "{\"capability\":\"events\",\"state\":true}]}";
     static const char incoming[] = "{\"uri\":\"fd:" STRING(QEMU_FD_STATE_NUMBER) "\"}";
     if ((rc = qmp_send(m->qmp, "migrate-set-capabilities", capabilities, -1, NULL, err)) < 0 ||
         (o->clone && (rc = qmp_send(m->qmp, "migrate-incoming", incoming, -1, NULL, err)) < 0) ||

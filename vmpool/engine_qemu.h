@@ -5,7 +5,12 @@
 
 /* fds of the child; qemu_arguments names these numbers */
 #define QEMU_FD_STATE_NUMBER 6
-enum { QEMU_FD_RAM = 3, QEMU_FD_QMP = 4, QEMU_FD_CHANNEL = 5, QEMU_FD_STATE = QEMU_FD_STATE_NUMBER };
+enum {
+    QEMU_FD_RAM = 3,
+    QEMU_FD_QMP = 4,
+    QEMU_FD_CHANNEL = 5,
+    QEMU_FD_STATE = QEMU_FD_STATE_NUMBER
+};
 
 #define QEMU_ARGS_MAX 64
 #define QEMU_ARGS_BYTES_MAX 8192
@@ -18,11 +23,13 @@ struct qemu_args {
     struct buf text;
 };
 
-/* Path of the binary: $BROOD_TEST_QEMU in tests, else found by access(2). -ERR_UNSUPPORTED when there is none. */
+/* Path of the binary: $BROOD_TEST_QEMU in tests, else found by access(2). -ERR_UNSUPPORTED when
+ * there is none. */
 MUST_CHECK int qemu_binary(bool kvm, const char **ret_path, struct err *err);
 /* machine and cpu_model of host, from its kvm. */
 void qemu_describe(struct engine_host *host);
 /* Fill *ret_args; qemu_args_done frees it. */
-MUST_CHECK int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct engine_host *host,
-                              const struct machine_options *options, struct err *err);
+MUST_CHECK int qemu_arguments(struct qemu_args *ret_args, const char *binary,
+                              const struct engine_host *host, const struct machine_options *options,
+                              struct err *err);
 void qemu_args_done(struct qemu_args *args);

@@ -1,10 +1,14 @@
-/* QEMU's command line. A clone is given the same machine as the template's boot, for the device state must fit; only what
- * is gone after the boot (kernel, initrd) is left out, which spares a clone the reading and 14 MiB of memory.
+/* QEMU's command line. A clone is given the same machine as the template's boot, for the device
+ * state must fit; only what is gone after the boot (kernel, initrd) is left out, which spares a
+ * clone the reading and 14 MiB of memory.
  *
- * - microvm with ACPI: Debian's kernel has CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES off and finds the virtio devices only by
- *   the DSDT. pit, pic, rtc: without them a TCG guest never gets through calibration.
- * - no firmware option ROMs, no serial port, no PCI, no defaults: start costs less, and a guest has less to attack.
- * - thread=single: one vCPU; multi-threaded TCG adds barriers for nothing. tb-size: the default may take 1 GiB. */
+ * - microvm with ACPI: Debian's kernel has CONFIG_VIRTIO_MMIO_CMDLINE_DEVICES off and finds the
+ * virtio devices only by the DSDT. pit, pic, rtc: without them a TCG guest never gets through
+ * calibration.
+ * - no firmware option ROMs, no serial port, no PCI, no defaults: start costs less, and a guest has
+ * less to attack.
+ * - thread=single: one vCPU; multi-threaded TCG adds barriers for nothing. tb-size: the default may
+ * take 1 GiB. */
 #include "vmpool/engine_qemu.h"
 
 #include <assert.h>
@@ -20,14 +24,16 @@ void qemu_describe(struct engine_host *host)
 {
     (void)snprintf(host->machine, sizeof host->machine,
                    "microvm,x-option-roms=off,acpi=on,auto-kernel-cmdline=off,pit=on,pic=on,rtc=on,"
-                   "isa-serial=off,usb=off,pcie=off,ioapic2=off,graphics=off,mem-merge=off,dump-guest-core=off");
+                   "isa-serial=off,usb=off,pcie=off,ioapic2=off,graphics=off,mem-merge=off,dump-"
+                   "guest-core=off");
     (void)snprintf(host->cpu_model, sizeof host->cpu_model, "%s", host->kvm ? "host" : "qemu64");
     (void)snprintf(host->name, sizeof host->name, "%s", host->kvm ? "qemu-kvm" : "qemu-tcg");
 }
 
 int qemu_binary(bool kvm, const char **ret_path, struct err *err)
 {
-    static const char *const small = "/usr/bin/qemu-system-x86_64-microvm"; /* KVM only, 10 libraries */
+    static const char *const small =
+        "/usr/bin/qemu-system-x86_64-microvm"; /* KVM only, 10 libraries */
     static const char *const full = "/usr/bin/qemu-system-x86_64";
     const char *test = getenv("BROOD_TEST_QEMU");
     if (test) {
@@ -130,8 +136,8 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     }
     if (a->n > QEMU_ARGS_MAX) {
         qemu_args_done(a);
-        return err_set(err, ERR_TOO_LARGE, "QEMU's command line: at most %d arguments, %d bytes", QEMU_ARGS_MAX,
-                       QEMU_ARGS_BYTES_MAX);
+        return err_set(err, ERR_TOO_LARGE, "QEMU's command line: at most %d arguments, %d bytes",
+                       QEMU_ARGS_MAX, QEMU_ARGS_BYTES_MAX);
     }
     for (int i = 0; i < a->n; i++) {
         a->argv[i] = a->text.data + a->at[i];

@@ -1,4 +1,5 @@
-/* All I/O is MSG_DONTWAIT on a socket that stays blocking: the worker that gets it next wants it so. */
+/* All I/O is MSG_DONTWAIT on a socket that stays blocking: the worker that gets it next wants it
+ * so. */
 #include "vmpool/exercise.h"
 
 #include <assert.h>
@@ -64,8 +65,8 @@ static void finish(struct exercise *e, const char *why)
     }
 }
 
-/* The lease's first step, once for practice: setting the clock and reseeding are cold code otherwise. The worker's own Identity
- * comes after it, with entropy of its own. */
+/* The lease's first step, once for practice: setting the clock and reseeding are cold code
+ * otherwise. The worker's own Identity comes after it, with entropy of its own. */
 static bool send_identity(struct exercise *e, char *why, size_t room)
 {
     guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "warm" };
@@ -100,8 +101,8 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
             return -1;
         }
         if (hello.protocol != GUEST_PROTOCOL_VERSION) {
-            (void)snprintf(why, room, "the agent speaks protocol %u, this vmpool %u", hello.protocol,
-                           GUEST_PROTOCOL_VERSION);
+            (void)snprintf(why, room, "the agent speaks protocol %u, this vmpool %u",
+                           hello.protocol, GUEST_PROTOCOL_VERSION);
             return -1;
         }
         return 1;
@@ -115,14 +116,15 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
             return -1;
         }
         if (ex.exit_code != 0 || ex.signal != 0 || ex.killed) {
-            (void)snprintf(why, room, "the exercise ended with exit code %d, signal %u%s%s", ex.exit_code, ex.signal,
-                           ex.exec_error[0] ? ": " : "", ex.exec_error);
+            (void)snprintf(why, room, "the exercise ended with exit code %d, signal %u%s%s",
+                           ex.exit_code, ex.signal, ex.exec_error[0] ? ": " : "", ex.exec_error);
             return -1;
         }
         e->want = FRAME_READY;
         return send_identity(e, why, room) ? 0 : -1;
     }
-    if (e->want == FRAME_EXIT && (f->type == FRAME_STARTED || f->type == FRAME_OUTPUT || f->type == FRAME_HELLO)) {
+    if (e->want == FRAME_EXIT &&
+        (f->type == FRAME_STARTED || f->type == FRAME_OUTPUT || f->type == FRAME_HELLO)) {
         return 0;
     }
     (void)snprintf(why, room, "the agent sent a frame of type %d where none was due", (int)f->type);
@@ -169,8 +171,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-static struct exercise *listen_for(struct event_base *base, int fd, enum frame_type want, exercise_done *done,
-                                   void *user)
+static struct exercise *listen_for(struct event_base *base, int fd, enum frame_type want,
+                                   exercise_done *done, void *user)
 {
     assert(fd >= 0 && done);
     struct exercise *e = calloc(1, sizeof *e);
@@ -189,13 +191,15 @@ static struct exercise *listen_for(struct event_base *base, int fd, enum frame_t
     return e;
 }
 
-struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_done *done, void *user)
+struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_done *done,
+                                      void *user)
 {
     return listen_for(base, fd, FRAME_HELLO, done, user);
 }
 
-int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len, uint32_t memory_mib,
-                 exercise_done *done, void *user, struct exercise **ret, struct err *err)
+int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len,
+                 uint32_t memory_mib, exercise_done *done, void *user, struct exercise **ret,
+                 struct err *err)
 {
     cleanup_free guest_Run *run = calloc(1, sizeof *run);
     cleanup_free uint8_t *out = malloc(FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX);
@@ -209,18 +213,21 @@ int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t arg
     run->warm = true;
     run->trusted = true;
     run->has_limits = true;
-    run->limits = (guest_RunLimits){ .memory_bytes = (uint64_t)memory_mib << 19, /* half of the machine */
-                                     .processes = EXERCISE_PROCESSES_MAX,
-                                     .disk_bytes = EXERCISE_DISK_MAX,
-                                     .open_files = EXERCISE_FILES_MAX,
-                                     .output_bytes = EXERCISE_OUTPUT_MAX };
-    int n = frame_encode(out, FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX, FRAME_RUN, guest_Run_fields, run, err);
+    run->limits =
+        (guest_RunLimits){ .memory_bytes = (uint64_t)memory_mib << 19, /* half of the machine */
+                           .processes = EXERCISE_PROCESSES_MAX,
+                           .disk_bytes = EXERCISE_DISK_MAX,
+                           .open_files = EXERCISE_FILES_MAX,
+                           .output_bytes = EXERCISE_OUTPUT_MAX };
+    int n = frame_encode(out, FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX, FRAME_RUN, guest_Run_fields,
+                         run, err);
     if (n < 0) {
         return n;
     }
     ssize_t sent = send(fd, out, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent != n) {
-        return sent < 0 ? err_sys(err, "exercise") : err_set(err, ERR_CLOSED, "exercise: the channel is full");
+        return sent < 0 ? err_sys(err, "exercise")
+                        : err_set(err, ERR_CLOSED, "exercise: the channel is full");
     }
     *ret = listen_for(base, fd, FRAME_EXIT, done, user);
     return 0;

@@ -1,20 +1,24 @@
-/* vmpool's own few words with a guest's agent: waiting for its hello, and running the template's exercise. What the guest
- * says is hostile input; the channel is left at the boundary of a frame. */
+/* vmpool's own few words with a guest's agent: waiting for its hello, and running the template's
+ * exercise. What the guest says is hostile input; the channel is left at the boundary of a frame.
+ */
 #pragma once
 #include <stdint.h>
 #include <event2/event.h>
 #include "common/base/err.h"
 
 struct exercise;
-/* why is NULL when all went well, exercise_closed when the machine ended (its own end says why). Called once, from the loop. */
+/* why is NULL when all went well, exercise_closed when the machine ended (its own end says why).
+ * Called once, from the loop. */
 extern const char exercise_closed[];
 typedef void exercise_done(void *user, const char *why);
 
 /* Wait for FRAME_HELLO on fd (borrowed). */
-struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_done *done, void *user);
-/* Send a trusted Run of argv (argv_len bytes, strings each ended by NUL) wait for its Exit with code 0 (output is
- * dropped), then send an Identity and wait for Ready. */
-MUST_CHECK int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len, uint32_t memory_mib,
-                            exercise_done *done, void *user, struct exercise **ret, struct err *err);
+struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_done *done,
+                                      void *user);
+/* Send a trusted Run of argv (argv_len bytes, strings each ended by NUL) wait for its Exit with
+ * code 0 (output is dropped), then send an Identity and wait for Ready. */
+MUST_CHECK int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len,
+                            uint32_t memory_mib, exercise_done *done, void *user,
+                            struct exercise **ret, struct err *err);
 /* Stop listening; safe inside done. */
 void exercise_free(struct exercise *e);

@@ -1,7 +1,8 @@
-/* The probe's guest: a loop of seven instructions in 16-bit real mode that counts in ebx and writes to one page after
- * another of a fresh MiB, so that slow memory faults show as well as slow instructions. A timer signal stops it
- * (KVM_RUN returns EINTR) and the count is read back. All in a child: an ioctl that never returns must not hold up
- * the pool. Source: Documentation/virt/kvm/api.rst. */
+/* The probe's guest: a loop of seven instructions in 16-bit real mode that counts in ebx and writes
+ * to one page after another of a fresh MiB, so that slow memory faults show as well as slow
+ * instructions. A timer signal stops it (KVM_RUN returns EINTR) and the count is read back. All in
+ * a child: an ioctl that never returns must not hold up the pool. Source:
+ * Documentation/virt/kvm/api.rst. */
 #include "vmpool/kvm_probe.h"
 
 #include <errno.h>
@@ -67,12 +68,14 @@ static int run_guest(struct answer *a)
     if (vm < 0) {
         return fail_at(a, "KVM_CREATE_VM");
     }
-    uint8_t *mem = mmap(NULL, GUEST_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    uint8_t *mem =
+        mmap(NULL, GUEST_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (mem == MAP_FAILED) {
         return fail_at(a, "mmap");
     }
     memcpy(mem + CODE_AT, code, sizeof code);
-    struct kvm_userspace_memory_region region = { .memory_size = GUEST_BYTES, .userspace_addr = (uintptr_t)mem };
+    struct kvm_userspace_memory_region region = { .memory_size = GUEST_BYTES,
+                                                  .userspace_addr = (uintptr_t)mem };
     if (ioctl(vm, KVM_SET_USER_MEMORY_REGION, &region) < 0) {
         return fail_at(a, "KVM_SET_USER_MEMORY_REGION");
     }
@@ -94,7 +97,8 @@ static int run_guest(struct answer *a)
     }
     struct sigaction sa = { .sa_handler = on_alarm };
     (void)sigaction(SIGALRM, &sa, NULL);
-    struct itimerval timer = { .it_value = { .tv_usec = RUN_US }, .it_interval = { .tv_usec = RUN_US } };
+    struct itimerval timer = { .it_value = { .tv_usec = RUN_US },
+                               .it_interval = { .tv_usec = RUN_US } };
     (void)setitimer(ITIMER_REAL, &timer, NULL);
     int64_t t0 = mono_us();
     int rc = ioctl(cpu, KVM_RUN, 0);
@@ -133,7 +137,8 @@ bool kvm_probe(char *why, size_t room)
     (void)close(pipe_fds[1]);
     struct answer a = { 0 };
     struct pollfd p = { .fd = pipe_fds[0], .events = POLLIN };
-    bool answered = pid > 0 && poll(&p, 1, PROBE_TIMEOUT_MS) == 1 && read(pipe_fds[0], &a, sizeof a) == sizeof a;
+    bool answered = pid > 0 && poll(&p, 1, PROBE_TIMEOUT_MS) == 1 &&
+                    read(pipe_fds[0], &a, sizeof a) == sizeof a;
     (void)close(pipe_fds[0]);
     if (pid > 0) {
         (void)kill(pid, SIGKILL);
@@ -143,7 +148,9 @@ bool kvm_probe(char *why, size_t room)
         }
     }
     if (!answered) {
-        (void)snprintf(why, room, "/dev/kvm: a guest of seven instructions did not stop within %d ms", PROBE_TIMEOUT_MS);
+        (void)snprintf(why, room,
+                       "/dev/kvm: a guest of seven instructions did not stop within %d ms",
+                       PROBE_TIMEOUT_MS);
         return false;
     }
     if (a.failed_errno) {
@@ -153,7 +160,7 @@ bool kvm_probe(char *why, size_t room)
     /* the nested test runs KVM inside an emulator, where every figure is low */
     double needed = getenv("BROOD_TEST_KVM_SLOW") ? 1000.0 : KVM_PROBE_ROUNDS_MIN;
     bool usable = a.rounds_per_s >= needed;
-    (void)snprintf(why, room, "/dev/kvm ran a test guest at %.1f million rounds/s (%s %.3g)", a.rounds_per_s / 1e6,
-                   usable ? "needed:" : "too slow, needed:", needed / 1e6);
+    (void)snprintf(why, room, "/dev/kvm ran a test guest at %.1f million rounds/s (%s %.3g)",
+                   a.rounds_per_s / 1e6, usable ? "needed:" : "too slow, needed:", needed / 1e6);
     return usable;
 }

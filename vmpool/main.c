@@ -1,4 +1,5 @@
-/* brood-vmpool: wiring of configuration, engine, pool and socket. Exit status: 0; 1 a fault, said on stderr; 2 wrong use. */
+/* brood-vmpool: wiring of configuration, engine, pool and socket. Exit status: 0; 1 a fault, said
+ * on stderr; 2 wrong use. */
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -29,7 +30,8 @@ struct arguments {
 enum { OPT_HOME = 256, OPT_CONFIG, OPT_CHECK, OPT_JSON };
 
 static const struct argp_option options[] = {
-    { "home", OPT_HOME, "DIR", 0, "brood's home (default: $BROOD_HOME, /var/lib/brood as root, else ~/.brood)", 0 },
+    { "home", OPT_HOME, "DIR", 0,
+      "brood's home (default: $BROOD_HOME, /var/lib/brood as root, else ~/.brood)", 0 },
     { "config", OPT_CONFIG, "FILE", 0, "a further configuration file", 0 },
     { "check", OPT_CHECK, 0, 0, "check the configuration, print it, and exit", 0 },
     { "json", OPT_JSON, 0, 0, "probe: print JSON", 0 },
@@ -78,7 +80,8 @@ static const struct argp argp = {
     .parser = parse,
     .args_doc = "serve | snapshot NAME | probe",
     .doc = "Keeps microVMs: boots templates, snapshots them, and leases copies of them.\v"
-           "serve listens on the socket vmpool.socket of the configuration. snapshot NAME makes the snapshot of a built "
+           "serve listens on the socket vmpool.socket of the configuration. snapshot NAME makes "
+           "the snapshot of a built "
            "template unless a valid one is there. probe says which engine this host gets, and why.",
 };
 
@@ -133,7 +136,8 @@ static void on_built(void *user, const char *why)
     stop(app);
 }
 
-/* The lock lives as long as the process; the file stays, for unlinking it would race with the next one. */
+/* The lock lives as long as the process; the file stays, for unlinking it would race with the next
+ * one. */
 static int lock_home(const struct config *c, struct err *err)
 {
     char path[CONFIG_STR_MAX + 16];
@@ -143,7 +147,8 @@ static int lock_home(const struct config *c, struct err *err)
         return err_sys(err, "%s", path);
     }
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        int rc = errno == EWOULDBLOCK ? err_set(err, ERR_CONFLICT, "another brood-vmpool serves the home %s", c->home)
+        int rc = errno == EWOULDBLOCK ? err_set(err, ERR_CONFLICT,
+                                                "another brood-vmpool serves the home %s", c->home)
                                       : err_sys(err, "lock %s", path);
         (void)close(fd);
         return rc;
@@ -180,7 +185,8 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
     if (!serve) {
         mine->pool_warm_min = mine->pool_warm_max = 0; /* a snapshot is wanted, no clones of it */
     }
-    if ((rc = pool_new(app->base, mine, engine_default(), &host, &callbacks, &app->pool, err)) < 0) {
+    if ((rc = pool_new(app->base, mine, engine_default(), &host, &callbacks, &app->pool, err)) <
+        0) {
         return rc;
     }
     struct event *term = evsignal_new(app->base, SIGTERM, on_signal, app);
@@ -193,7 +199,8 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
             return rc;
         }
         server_attach(app->server, app->pool);
-        log_info("serving", "socket", c->vmpool_socket, "engine", host.name, "why", host.reason, "vmm", host.vmm_version);
+        log_info("serving", "socket", c->vmpool_socket, "engine", host.name, "why", host.reason,
+                 "vmm", host.vmm_version);
         engine_default()->prepare(app->base, &host);
         pool_preload(app->pool);
     } else if ((rc = pool_build(app->pool, a->name, err)) < 0) {
@@ -213,7 +220,8 @@ static void app_done(struct app *app)
     }
     if (app->pool && pool_idle(app->pool)) {
         pool_free(app->pool);
-        engine_default()->shutdown(); /* else a helper thread still works in it; the process ends anyway */
+        engine_default()
+            ->shutdown(); /* else a helper thread still works in it; the process ends anyway */
     }
     if (app->base) {
         event_base_free(app->base);
@@ -228,16 +236,16 @@ static int probe(bool json, struct err *err)
         return rc;
     }
     if (json) {
-        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i}", "engine", host.name, "reason", host.reason, "vmm_version",
-                              host.vmm_version, "machine", host.machine, "cpu_model", host.cpu_model, "tsc_khz",
-                              (int)host.tsc_khz);
+        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i}", "engine", host.name, "reason",
+                              host.reason, "vmm_version", host.vmm_version, "machine", host.machine,
+                              "cpu_model", host.cpu_model, "tsc_khz", (int)host.tsc_khz);
         cleanup_free char *text = json_dumps(o, JSON_COMPACT);
         json_decref(o);
         (void)puts(text ? text : "{}");
         return 0;
     }
-    (void)printf("engine: %s (%s)\nQEMU: %s\nmachine: %s, cpu %s\n", host.name, host.reason, host.vmm_version,
-                 host.machine, host.cpu_model);
+    (void)printf("engine: %s (%s)\nQEMU: %s\nmachine: %s, cpu %s\n", host.name, host.reason,
+                 host.vmm_version, host.machine, host.cpu_model);
     return 0;
 }
 

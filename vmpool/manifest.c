@@ -1,5 +1,6 @@
-/* A snapshot holds a CPU's and a device model's inner state: it is refused, never tried, on anything else than what
- * made it (DESIGN 4). host_cpu matters only where the guest sees the host's CPU (KVM). */
+/* A snapshot holds a CPU's and a device model's inner state: it is refused, never tried, on
+ * anything else than what made it (DESIGN 4). host_cpu matters only where the guest sees the host's
+ * CPU (KVM). */
 #include "vmpool/manifest.h"
 
 #include <stdio.h>
@@ -27,22 +28,28 @@ static void read_host_cpu(char *out, size_t room)
     }
 }
 
-/* init_on_alloc: zeroing each page that is about to be written costs a TCG guest dearly, and the machine is the boundary.
- * transparent_hugepage: a first write to a huge page would make 2 MiB of a clone's memory private. */
-void manifest_cmdline(const struct engine_host *host, const struct template_info *t, char *out, size_t room)
+/* init_on_alloc: zeroing each page that is about to be written costs a TCG guest dearly, and the
+ * machine is the boundary. transparent_hugepage: a first write to a huge page would make 2 MiB of a
+ * clone's memory private. */
+void manifest_cmdline(const struct engine_host *host, const struct template_info *t, char *out,
+                      size_t room)
 {
     char tsc[64] = "";
     if (host->tsc_khz) {
         (void)snprintf(tsc, sizeof tsc, " tsc=reliable tsc_early_khz=%u", host->tsc_khz);
     }
-    (void)snprintf(out, room, "mitigations=off nokaslr random.trust_cpu=on init_on_alloc=0 "
-                   "transparent_hugepage=never quiet panic=-1%s%s%s", tsc,
-                   t->cmdline[0] ? " " : "", t->cmdline);
+    (void)snprintf(out, room,
+                   "mitigations=off nokaslr random.trust_cpu=on init_on_alloc=0 "
+                   "transparent_hugepage=never quiet panic=-1%s%s%s",
+                   tsc, t->cmdline[0] ? " " : "", t->cmdline);
 }
 
-void manifest_wanted(struct manifest *ret_manifest, const struct engine_host *host, const struct template_info *t)
+void manifest_wanted(struct manifest *ret_manifest, const struct engine_host *host,
+                     const struct template_info *t)
 {
-    struct manifest m = { .memory_mib = t->memory_mib, .vcpus = t->vcpus, .tsc_khz = host->tsc_khz };
+    struct manifest m = { .memory_mib = t->memory_mib,
+                          .vcpus = t->vcpus,
+                          .tsc_khz = host->tsc_khz };
     (void)snprintf(m.engine, sizeof m.engine, "%s", host->name);
     (void)snprintf(m.vmm_version, sizeof m.vmm_version, "%s", host->vmm_version);
     (void)snprintf(m.machine, sizeof m.machine, "%s", host->machine);
@@ -62,7 +69,8 @@ void manifest_wanted(struct manifest *ret_manifest, const struct engine_host *ho
 
 static int differs(struct err *err, const char *field, const char *have, const char *want)
 {
-    return err_set(err, ERR_MISMATCH, "snapshot: %s is \"%.90s\", here it is \"%.90s\"", field, have, want);
+    return err_set(err, ERR_MISMATCH, "snapshot: %s is \"%.90s\", here it is \"%.90s\"", field,
+                   have, want);
 }
 
 static int number_differs(struct err *err, const char *field, uint32_t have, uint32_t want)
@@ -84,7 +92,8 @@ int manifest_compare(const struct manifest *have, const struct manifest *want, s
     if (have->vcpus != want->vcpus) {
         return number_differs(err, "vcpus", have->vcpus, want->vcpus);
     }
-    uint32_t apart = have->tsc_khz > want->tsc_khz ? have->tsc_khz - want->tsc_khz : want->tsc_khz - have->tsc_khz;
+    uint32_t apart = have->tsc_khz > want->tsc_khz ? have->tsc_khz - want->tsc_khz
+                                                   : want->tsc_khz - have->tsc_khz;
     if (apart > want->tsc_khz / TSC_TOLERANCE) {
         return number_differs(err, "tsc_khz", have->tsc_khz, want->tsc_khz);
     }
@@ -98,7 +107,8 @@ char *manifest_print(const struct manifest *m)
 #define MANIFEST_FIELD(name, bytes) (void)json_object_set_new(root, #name, json_string(m->name));
     MANIFEST_FIELDS
 #undef MANIFEST_FIELD
-    (void)json_object_set_new(root, "memory_mib", json_integer(m->memory_mib));
+        (void)
+        json_object_set_new(root, "memory_mib", json_integer(m->memory_mib));
     (void)json_object_set_new(root, "vcpus", json_integer(m->vcpus));
     (void)json_object_set_new(root, "tsc_khz", json_integer(m->tsc_khz));
     (void)json_object_set_new(root, "state_bytes", json_integer((json_int_t)m->state_bytes));
@@ -118,14 +128,16 @@ static int take_string(const json_t *root, const char *key, char *out, size_t ro
 {
     const char *s = json_string_value(json_object_get(root, key));
     if (!s || strlen(s) >= room) {
-        return err_set(err, ERR_INVALID, "snapshot manifest: %s: must be a string of at most %zu bytes", key,
+        return err_set(err, ERR_INVALID,
+                       "snapshot manifest: %s: must be a string of at most %zu bytes", key,
                        room - 1);
     }
     memcpy(out, s, strlen(s) + 1);
     return 0;
 }
 
-static int take_uint(const json_t *root, const char *key, uint64_t max, uint64_t *ret, struct err *err)
+static int take_uint(const json_t *root, const char *key, uint64_t max, uint64_t *ret,
+                     struct err *err)
 {
     const json_t *v = json_object_get(root, key);
     if (!json_is_integer(v) || json_integer_value(v) < 0 || (uint64_t)json_integer_value(v) > max) {
@@ -158,7 +170,8 @@ static int parse_object(const json_t *root, struct manifest *m, struct err *err)
         (rc = take_uint(root, "state_bytes", 1u << 30, &m->state_bytes, err)) < 0 ||
         (rc = take_uint(root, "ram_bytes_used", (uint64_t)1 << 40, &m->ram_bytes_used, err)) < 0 ||
         (rc = take_uint(root, "boot_ms", INT32_MAX, &m->boot_ms, err)) < 0 ||
-        (rc = take_string(root, "state_sha256", m->state_sha256, sizeof m->state_sha256, err)) < 0 ||
+        (rc = take_string(root, "state_sha256", m->state_sha256, sizeof m->state_sha256, err)) <
+            0 ||
         (rc = take_string(root, "ram_sha256", m->ram_sha256, sizeof m->ram_sha256, err)) < 0) {
         return rc;
     }
@@ -174,7 +187,8 @@ int manifest_parse(const char *text, size_t len, struct manifest *ret_manifest, 
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
     struct manifest m = { 0 };
     int rc = json_is_object(root) ? parse_object(root, &m, err)
-                                  : err_set(err, ERR_INVALID, "snapshot manifest: %s", root ? "not an object" : je.text);
+                                  : err_set(err, ERR_INVALID, "snapshot manifest: %s",
+                                            root ? "not an object" : je.text);
     json_decref(root);
     if (rc == 0) {
         *ret_manifest = m;

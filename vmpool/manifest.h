@@ -10,7 +10,8 @@
 #define MANIFEST_VERSION 1
 #define MANIFEST_SHA_TEXT 65
 
-/* Each string must be equal for a snapshot to be used. MANIFEST_FIELD(name, bytes): one list for writing, reading, comparing. */
+/* Each string must be equal for a snapshot to be used. MANIFEST_FIELD(name, bytes): one list for
+ * writing, reading, comparing. */
 #define MANIFEST_FIELDS                                                                            \
     MANIFEST_FIELD(engine, 32)                                                                     \
     MANIFEST_FIELD(vmm_version, 64)                                                                \
@@ -27,20 +28,25 @@ struct manifest {
     MANIFEST_FIELDS
 #undef MANIFEST_FIELD
     uint32_t memory_mib, vcpus;
-    uint32_t tsc_khz;     /* may differ by a thousandth: it is measured */
+    uint32_t tsc_khz; /* may differ by a thousandth: it is measured */
     /* contents; not compared, checked while reading */
     uint64_t state_bytes, ram_bytes_used;
     char state_sha256[MANIFEST_SHA_TEXT], ram_sha256[MANIFEST_SHA_TEXT];
-    uint64_t boot_ms;     /* how long the boot took, for doctor and the bench */
+    uint64_t boot_ms; /* how long the boot took, for doctor and the bench */
 };
 
 /* What a snapshot of this template made on this host now would say; contents are zero. */
-void manifest_wanted(struct manifest *ret_manifest, const struct engine_host *host, const struct template_info *t);
+void manifest_wanted(struct manifest *ret_manifest, const struct engine_host *host,
+                     const struct template_info *t);
 /* Kernel command line of a template's boot. */
-void manifest_cmdline(const struct engine_host *host, const struct template_info *t, char *out, size_t room);
-/* 0 when have may be used where want is asked for; -ERR_MISMATCH names the first field that differs, and both values. */
-MUST_CHECK int manifest_compare(const struct manifest *have, const struct manifest *want, struct err *err);
+void manifest_cmdline(const struct engine_host *host, const struct template_info *t, char *out,
+                      size_t room);
+/* 0 when have may be used where want is asked for; -ERR_MISMATCH names the first field that
+ * differs, and both values. */
+MUST_CHECK int manifest_compare(const struct manifest *have, const struct manifest *want,
+                                struct err *err);
 /* JSON text, NUL-terminated, free(). */
 char *manifest_print(const struct manifest *m);
 /* -ERR_INVALID names the field. */
-MUST_CHECK int manifest_parse(const char *text, size_t len, struct manifest *ret_manifest, struct err *err);
+MUST_CHECK int manifest_parse(const char *text, size_t len, struct manifest *ret_manifest,
+                              struct err *err);

@@ -1,5 +1,6 @@
-/* Sizing policy, apart from the mechanism (pool.c). The arrival rate is an exponentially decaying count with a time
- * constant of RATE_WINDOW_MS: cheap, no history, and a burst is forgotten after a few windows. */
+/* Sizing policy, apart from the mechanism (pool.c). The arrival rate is an exponentially decaying
+ * count with a time constant of RATE_WINDOW_MS: cheap, no history, and a burst is forgotten after a
+ * few windows. */
 #include "vmpool/policy.h"
 
 #include <assert.h>
@@ -30,7 +31,8 @@ void policy_arrived(struct policy_rate *r, int64_t now_ms)
     uint64_t rate = decayed(r, now_ms);
     int64_t steps = now_ms > r->last_ms ? (now_ms - r->last_ms) / (RATE_WINDOW_MS / 8) : 0;
     /* keep the remainder of the step, so that many quick arrivals still decay */
-    r->last_ms = r->used && steps < RATE_STEPS_MAX ? r->last_ms + steps * (RATE_WINDOW_MS / 8) : now_ms;
+    r->last_ms =
+        r->used && steps < RATE_STEPS_MAX ? r->last_ms + steps * (RATE_WINDOW_MS / 8) : now_ms;
     r->rate_micro = rate + 1000000ull * 1000 / RATE_WINDOW_MS;
     r->used = true;
 }
@@ -47,12 +49,14 @@ void policy_cloned(struct policy_rate *r, int64_t elapsed_us)
     r->clone_us = r->clone_us ? (r->clone_us * 7 + us) / 8 : us;
 }
 
-uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *limits, int64_t now_ms)
+uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *limits,
+                       int64_t now_ms)
 {
     uint32_t max = limits->warm_max;
     uint32_t min = limits->warm_min < max ? limits->warm_min : max;
     uint64_t clone_us = r->clone_us ? r->clone_us : CLONE_US_DEFAULT;
-    /* arrivals during one clone, times 1.5, rounded up; rate in micro, time in us: divide by 10^12 */
+    /* arrivals during one clone, times 1.5, rounded up; rate in micro, time in us: divide by 10^12
+     */
     uint64_t milli = decayed(r, now_ms) / 1000 * clone_us / 1000000 * 3 / 2;
     uint64_t want = (milli + 999) / 1000;
     if (want < min) {

@@ -1,14 +1,16 @@
-/* How many sandboxes to hold warm, what may be started next, and what fits in memory. Pure: time is an argument. */
+/* How many sandboxes to hold warm, what may be started next, and what fits in memory. Pure: time is
+ * an argument. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Arrival rate and cost of a clone, smoothed. Embed one in every snapshot; zero-initialised is "nothing seen". */
+/* Arrival rate and cost of a clone, smoothed. Embed one in every snapshot; zero-initialised is
+ * "nothing seen". */
 struct policy_rate {
-    int64_t last_ms;       /* last arrival or decay */
-    uint64_t rate_micro;   /* arrivals a second, times 10^6 */
-    uint64_t clone_us;     /* smoothed time from start to ready of a clone, 0 = not measured */
-    bool used;             /* asked for at least once */
+    int64_t last_ms;     /* last arrival or decay */
+    uint64_t rate_micro; /* arrivals a second, times 10^6 */
+    uint64_t clone_us;   /* smoothed time from start to ready of a clone, 0 = not measured */
+    bool used;           /* asked for at least once */
 };
 
 struct policy_limits {
@@ -19,10 +21,13 @@ struct policy_limits {
 void policy_arrived(struct policy_rate *r, int64_t now_ms);
 /* A clone took elapsed_us from its start until it was ready. */
 void policy_cloned(struct policy_rate *r, int64_t elapsed_us);
-/* Warm sandboxes to hold at now_ms: what arrives while one clone is made, and half as much again, between the limits. */
-uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *limits, int64_t now_ms);
+/* Warm sandboxes to hold at now_ms: what arrives while one clone is made, and half as much again,
+ * between the limits. */
+uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *limits,
+                       int64_t now_ms);
 
-/* Memory of one sandbox in MiB: a leased one may touch all of its RAM, a warm or starting one only what was measured. */
+/* Memory of one sandbox in MiB: a leased one may touch all of its RAM, a warm or starting one only
+ * what was measured. */
 #define POLICY_OVERHEAD_MIB 32u /* QEMU itself: heap, translation buffer, device state */
 #define POLICY_WARM_MIB 48u
 uint32_t policy_cost_mib(uint32_t memory_mib, bool leased);
@@ -31,12 +36,14 @@ bool policy_fits(uint64_t used_mib, uint32_t cost_mib, uint64_t budget_mib);
 
 /* What one snapshot wants; the chooser gives the next start to the neediest. */
 struct policy_want {
-    uint32_t waiting;  /* leases that wait for it */
+    uint32_t waiting; /* leases that wait for it */
     uint32_t warm, starting, target;
-    bool able;         /* its snapshot is ready and not refused */
+    bool able; /* its snapshot is ready and not refused */
 };
-/* Index of the snapshot that gets the next start, or -1. Waiting leases come first, then the largest gap. */
+/* Index of the snapshot that gets the next start, or -1. Waiting leases come first, then the
+ * largest gap. */
 int policy_pick(const struct policy_want *wants, int n, uint32_t starting_all, uint32_t starts_max);
 
-/* Milliseconds to leave a snapshot alone after its n-th refusal in a row (n >= 1): 1 s doubling to 60 s. */
+/* Milliseconds to leave a snapshot alone after its n-th refusal in a row (n >= 1): 1 s doubling to
+ * 60 s. */
 int64_t policy_backoff_ms(uint32_t n);

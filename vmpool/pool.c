@@ -1,5 +1,6 @@
-/* VMs and scheduling. Whatever happens ends in pool_vm_event (one VM moves) or pool_kick (the scheduler looks at all of it
- * in the next turn of the loop); the scheduler is the only one that starts VMs, so that the caps hold in one place. */
+/* VMs and scheduling. Whatever happens ends in pool_vm_event (one VM moves) or pool_kick (the
+ * scheduler looks at all of it in the next turn of the loop); the scheduler is the only one that
+ * starts VMs, so that the caps hold in one place. */
 #include "vmpool/pool_internal.h"
 
 #include <assert.h>
@@ -17,7 +18,8 @@
 
 static bool starting_state(enum vm_state s)
 {
-    return s == VM_BOOTING || s == VM_SAVING || s == VM_LOADING || s == VM_EXERCISING || s == VM_PAUSING;
+    return s == VM_BOOTING || s == VM_SAVING || s == VM_LOADING || s == VM_EXERCISING ||
+           s == VM_PAUSING;
 }
 
 static void account(struct pool_vm *vm, enum vm_state state, int sign)
@@ -45,7 +47,8 @@ static void count_failure(struct pool_vm *vm, const char *why)
     vm->pool->failures_total++;
     char text[ENGINE_TEXT_MAX];
     (void)snprintf(text, sizeof text, "%s", why ? why : "the machine ended by itself");
-    log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind", vm->boot ? "boot" : "clone", "why", text);
+    log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind",
+             vm->boot ? "boot" : "clone", "why", text);
     if (vm->boot) {
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
     } else if (++s->failures >= POOL_FAILURES_MAX) {
@@ -67,7 +70,8 @@ static void on_exercised(void *user, const char *why)
     struct pool_vm *vm = user;
     exercise_free(TAKE_PTR(vm->exercise));
     if (why == exercise_closed) {
-        return; /* QEMU is ending; its exit follows at once and brings the reason, the timer stands behind */
+        return; /* QEMU is ending; its exit follows at once and brings the reason, the timer stands
+                   behind */
     }
     if (vm->boot) {
         pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_HELLO, why);
@@ -114,8 +118,9 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         if ((rc = e->resume(vm->machine, err)) < 0) {
             return rc;
         }
-        return exercise_run(p->base, e->channel_fd(vm->machine), s->info.exercise, s->info.exercise_len,
-                            s->info.memory_mib, on_exercised, vm, &vm->exercise, err);
+        return exercise_run(p->base, e->channel_fd(vm->machine), s->info.exercise,
+                            s->info.exercise_len, s->info.memory_mib, on_exercised, vm,
+                            &vm->exercise, err);
     case VM_DO_PAUSE:
         arm(vm, POOL_PAUSE_MS_MAX);
         return e->pause(vm->machine, err);
@@ -164,7 +169,8 @@ void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why)
         assert(from == VM_DYING || from == VM_DEAD);
         return;
     }
-    log_debug("vm", "template", vm->snapshot->name, "event", vm_event_word(event), "state", vm_state_word(vm->state));
+    log_debug("vm", "template", vm->snapshot->name, "event", vm_event_word(event), "state",
+              vm_state_word(vm->state));
     account(vm, from, -1);
     account(vm, vm->state, 1);
     if (act(vm, (enum vm_action)action, why, &err) < 0) {
@@ -180,7 +186,8 @@ static void on_machine(void *user, enum machine_event event, const char *text)
     case MACHINE_RUNNING:
         break;
     case MACHINE_LOADED: {
-        /* demand ahead of supply, or a host with more work than slots: the exercise would only cost */
+        /* demand ahead of supply, or a host with more work than slots: the exercise would only cost
+         */
         bool plain = s->info.exercise_len == 0 || s->waiting > s->warm ||
                      mono_ms() < vm->pool->saturated_until_ms;
         pool_vm_event(vm, plain ? VM_EV_LOADED_PLAIN : VM_EV_LOADED, NULL);
@@ -239,7 +246,8 @@ static int start_machine(struct pool_vm *vm, struct err *err)
         return rc;
     }
     if (vm->boot) {
-        vm->exercise = exercise_await_hello(p->base, p->engine->channel_fd(vm->machine), on_exercised, vm);
+        vm->exercise =
+            exercise_await_hello(p->base, p->engine->channel_fd(vm->machine), on_exercised, vm);
     }
     return 0;
 }
@@ -294,8 +302,8 @@ static uint32_t target_of(const struct pool_snapshot *s, int64_t now_ms)
     return s->current && s->state == SNAPSHOT_READY ? policy_target(&s->rate, &limits, now_ms) : 0;
 }
 
-/* Kill one warm sandbox that nobody waits for, of a snapshot with more than it should hold, or, when hard, of any other
- * snapshot than the one in need. */
+/* Kill one warm sandbox that nobody waits for, of a snapshot with more than it should hold, or,
+ * when hard, of any other snapshot than the one in need. */
 static bool evict_one(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms)
 {
     struct pool_vm *vm;
@@ -323,7 +331,8 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
                                              .target = target_of(s, now_ms),
                                              .able = s->state == SNAPSHOT_READY };
         }
-        int i = policy_pick(wants, p->n_snapshots, p->starting, (uint32_t)p->config.pool_starts_max);
+        int i =
+            policy_pick(wants, p->n_snapshots, p->starting, (uint32_t)p->config.pool_starts_max);
         if (i < 0) {
             return;
         }
@@ -374,8 +383,8 @@ void pool_kick(struct pool *p)
 }
 
 int pool_new(struct event_base *base, const struct config *config, const struct engine *engine,
-             const struct engine_host *host, const struct pool_callbacks *callbacks, struct pool **ret_pool,
-             struct err *err)
+             const struct engine_host *host, const struct pool_callbacks *callbacks,
+             struct pool **ret_pool, struct err *err)
 {
     struct pool *p = calloc(1, sizeof *p);
     if (!p) {
@@ -456,7 +465,8 @@ void pool_status(const struct pool *p, pool_StatusReply *ret_status)
     r->memory_budget_mib = (uint32_t)p->config.pool_memory_mib_max;
     r->leases_total = p->leases_total;
     r->failures_total = p->failures_total;
-    static_assert(POOL_SNAPSHOTS_MAX <= sizeof r->snapshots / sizeof r->snapshots[0], "pool.options");
+    static_assert(POOL_SNAPSHOTS_MAX <= sizeof r->snapshots / sizeof r->snapshots[0],
+                  "pool.options");
     for (int i = 0; i < p->n_snapshots; i++) {
         const struct pool_snapshot *s = p->snapshots[i];
         pool_SnapshotStatus *o = &r->snapshots[r->snapshots_count++];

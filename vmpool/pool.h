@@ -1,4 +1,5 @@
-/* The pool: snapshots, the sandboxes cut from them, leases and the budget. All on the loop's thread. */
+/* The pool: snapshots, the sandboxes cut from them, leases and the budget. All on the loop's
+ * thread. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,17 +31,20 @@ struct pool_callbacks {
 };
 
 /* home: existing folder. host: from engine->probe. config is copied. */
-MUST_CHECK int pool_new(struct event_base *base, const struct config *config, const struct engine *engine,
-                        const struct engine_host *host, const struct pool_callbacks *callbacks,
-                        struct pool **ret_pool, struct err *err);
+MUST_CHECK int pool_new(struct event_base *base, const struct config *config,
+                        const struct engine *engine, const struct engine_host *host,
+                        const struct pool_callbacks *callbacks, struct pool **ret_pool,
+                        struct err *err);
 /* Load the snapshots of all built templates in the background and fill their warm pools. */
 void pool_preload(struct pool *p);
 /* Make (or check) the snapshot of a template; the answer comes by the callback built. */
 MUST_CHECK int pool_build(struct pool *p, const char *name, struct err *err);
 
-/* Ask for a sandbox of template spec ("name" or "name@digest"). Exactly one of the callbacks answers, perhaps inside this call. */
+/* Ask for a sandbox of template spec ("name" or "name@digest"). Exactly one of the callbacks
+ * answers, perhaps inside this call. */
 void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, bool saturated);
-/* Destroy a sandbox. A number that is not leased by this client is ignored: it may have ended by itself. */
+/* Destroy a sandbox. A number that is not leased by this client is ignored: it may have ended by
+ * itself. */
 void pool_release(struct pool *p, void *client, uint64_t lease);
 /* Its sandboxes are destroyed and its waiting requests dropped. */
 void pool_client_gone(struct pool *p, void *client);

@@ -1,4 +1,5 @@
-/* Between pool.c (VMs and scheduling), pool_snapshot.c (where snapshots come from) and pool_lease.c (who gets one). */
+/* Between pool.c (VMs and scheduling), pool_snapshot.c (where snapshots come from) and pool_lease.c
+ * (who gets one). */
 #pragma once
 #include <sys/queue.h>
 #include "vmpool/background.h"
@@ -9,13 +10,13 @@
 #include "vmpool/template.h"
 #include "vmpool/vm.h"
 
-#define POOL_FAILURES_MAX 3      /* in a row, then the snapshot is refused for a while */
+#define POOL_FAILURES_MAX 3 /* in a row, then the snapshot is refused for a while */
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
 #define POOL_EXERCISE_MS_MAX 20000
 #define POOL_PAUSE_MS_MAX 10000
 #define POOL_TICK_MS 100
-#define POOL_SATURATED_MS 500    /* a saturated request speaks for this long */
+#define POOL_SATURATED_MS 500 /* a saturated request speaks for this long */
 
 enum snapshot_state {
     SNAPSHOT_NEW,      /* nothing known yet */
@@ -23,7 +24,7 @@ enum snapshot_state {
     SNAPSHOT_BUILDING, /* its template's machine boots */
     SNAPSHOT_SEALING,  /* zero pages are given back, on a helper thread */
     SNAPSHOT_READY,
-    SNAPSHOT_REFUSED   /* until retry_at_ms */
+    SNAPSHOT_REFUSED /* until retry_at_ms */
 };
 
 struct pool_snapshot {
@@ -38,8 +39,9 @@ struct pool_snapshot {
     bool build_asked;     /* pool_build waits for it */
     struct policy_rate rate;
     uint32_t warm, starting, leased, waiting;
-    uint32_t failures;    /* of clones, in a row */
-    uint32_t refusals;    /* in a row */
+    uint32_t failures;          /* of clones, in a row */
+    uint32_t refusals;          /* in a row */
+    enum err_code refused_code; /* what requests are told while refused */
     int64_t retry_at_ms;
     char reason[ENGINE_TEXT_MAX];
     uint64_t clones_total, hits_total;
@@ -55,8 +57,8 @@ struct pool_vm {
     struct event *timer;
     int64_t started_us;
     bool boot, exercised, counted_failed;
-    bool from_pool;  /* was warm before anybody asked */
-    void *client;    /* while leased */
+    bool from_pool; /* was warm before anybody asked */
+    void *client;   /* while leased */
     uint64_t lease;
 };
 

@@ -1,5 +1,5 @@
-/* Who gets a sandbox. First come, first served for each snapshot; the memory budget is one queue for all, so that a
- * large sandbox is not overtaken for ever by small ones. */
+/* Who gets a sandbox. First come, first served for each snapshot; the memory budget is one queue
+ * for all, so that a large sandbox is not overtaken for ever by small ones. */
 #include "vmpool/pool_internal.h"
 
 #include <assert.h>
@@ -34,7 +34,8 @@ static struct pool_vm *best_warm(const struct pool_snapshot *s)
 static bool leased_fits(const struct pool_snapshot *s)
 {
     const struct pool *p = s->pool;
-    uint32_t more = policy_cost_mib(s->info.memory_mib, true) - policy_cost_mib(s->info.memory_mib, false);
+    uint32_t more =
+        policy_cost_mib(s->info.memory_mib, true) - policy_cost_mib(s->info.memory_mib, false);
     return policy_fits(pool_used_mib(p), more, (uint64_t)p->config.pool_memory_mib_max);
 }
 
@@ -47,13 +48,15 @@ static void grant(struct pool_vm *vm, void *client, uint32_t id)
     if (vm->state != VM_LEASED) {
         /* QEMU died this moment; another sandbox or the deadline answers */
         struct err err;
-        (void)err_set(&err, ERR_UNAVAILABLE, "template %s: the sandbox ended while it was leased", s->name);
+        (void)err_set(&err, ERR_UNAVAILABLE, "template %s: the sandbox ended while it was leased",
+                      s->name);
         p->callbacks.refused(client, id, &err);
         return;
     }
     vm->client = client;
     vm->lease = ++p->last_lease;
-    struct pool_grant g = { .channel_fd = e->channel_fd(vm->machine), .schedstat_fd = e->schedstat_fd(vm->machine) };
+    struct pool_grant g = { .channel_fd = e->channel_fd(vm->machine),
+                            .schedstat_fd = e->schedstat_fd(vm->machine) };
     g.reply.lease = vm->lease;
     g.reply.vcpus = s->info.vcpus;
     g.reply.memory_mib = s->info.memory_mib;
@@ -64,7 +67,8 @@ static void grant(struct pool_vm *vm, void *client, uint32_t id)
     p->leases_total++;
     s->hits_total += vm->from_pool ? 1 : 0;
     bool delivered = p->callbacks.granted(client, id, &g);
-    (void)close(e->take_channel(vm->machine)); /* the worker's alone from now on: our end would hide that QEMU is gone */
+    (void)close(e->take_channel(
+        vm->machine)); /* the worker's alone from now on: our end would hide that QEMU is gone */
     if (!delivered) {
         pool_vm_event(vm, VM_EV_KILL, NULL);
     }
@@ -108,7 +112,8 @@ void lease_expire(struct pool *p, int64_t now_ms)
         struct err err;
         void *client = w->client;
         uint32_t id = w->id;
-        (void)err_set(&err, ERR_NO_CAPACITY, "template %s: no sandbox became free within %d ms (%llu of %lld MiB in use)",
+        (void)err_set(&err, ERR_NO_CAPACITY,
+                      "template %s: no sandbox became free within %d ms (%llu of %lld MiB in use)",
                       w->snapshot->name, POOL_LEASE_WAIT_MS, (unsigned long long)pool_used_mib(p),
                       (long long)p->config.pool_memory_mib_max);
         drop_waiter(p, w);
@@ -135,7 +140,8 @@ void lease_fail_waiters(struct pool_snapshot *s, const struct err *err)
     }
 }
 
-static int find_by_spec(struct pool *p, const char *spec, struct pool_snapshot **ret, struct err *err)
+static int find_by_spec(struct pool *p, const char *spec, struct pool_snapshot **ret,
+                        struct err *err)
 {
     char name[TEMPLATE_NAME_MAX], digest[TEMPLATE_DIGEST_MAX];
     int rc = template_spec_parse(spec, name, digest, err);
@@ -174,7 +180,8 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
         return;
     }
     if (s->state == SNAPSHOT_REFUSED) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "template %s: %s (tried again in %lld ms)", s->name, s->reason,
+        (void)err_set(&err, s->refused_code, "template %s: %s (tried again in %lld ms)", s->name,
+                      s->reason,
                       (long long)(s->retry_at_ms > now_ms ? s->retry_at_ms - now_ms : 0));
         p->callbacks.refused(client, id, &err);
         return;
@@ -188,7 +195,9 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
     if (!w) {
         abort();
     }
-    *w = (struct pool_waiter){ .snapshot = s, .client = client, .id = id, .deadline_ms = now_ms + POOL_LEASE_WAIT_MS };
+    *w = (struct pool_waiter){
+        .snapshot = s, .client = client, .id = id, .deadline_ms = now_ms + POOL_LEASE_WAIT_MS
+    };
     TAILQ_INSERT_TAIL(&p->waiters, w, link);
     s->waiting++;
     p->n_waiters++;

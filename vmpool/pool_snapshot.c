@@ -1,5 +1,5 @@
-/* Where snapshots come from: read from disk when what is there fits this host, else booted from the template, saved,
- * sealed, used at once, and stored behind. */
+/* Where snapshots come from: read from disk when what is there fits this host, else booted from the
+ * template, saved, sealed, used at once, and stored behind. */
 #include "vmpool/pool_internal.h"
 
 #include <assert.h>
@@ -21,7 +21,8 @@ struct snapshot_job {
     struct engine_host host;
     struct template_info info;
     struct manifest manifest;
-    int ram_fd, state_fd; /* read: results. seal, store: borrowed, the snapshot keeps them while a job runs */
+    int ram_fd, state_fd; /* read: results. seal, store: borrowed, the snapshot keeps them while a
+                             job runs */
     int rc;               /* of the job */
     bool template_failed; /* read: the template itself is missing or wrong */
     struct err err;
@@ -29,7 +30,9 @@ struct snapshot_job {
 
 const char *snapshot_word(const struct pool_snapshot *s)
 {
-    return s->state == SNAPSHOT_READY ? "ready" : s->state == SNAPSHOT_REFUSED ? "refused" : "building";
+    return s->state == SNAPSHOT_READY     ? "ready"
+           : s->state == SNAPSHOT_REFUSED ? "refused"
+                                          : "building";
 }
 
 static void close_fds(struct pool_snapshot *s)
@@ -49,7 +52,8 @@ void snapshot_free(struct pool_snapshot *s)
     free(s);
 }
 
-/* A snapshot that nothing uses and that is not the current one of its template may give its place. */
+/* A snapshot that nothing uses and that is not the current one of its template may give its place.
+ */
 static bool drop_unused(struct pool *p)
 {
     for (int i = 0; i < p->n_snapshots; i++) {
@@ -70,8 +74,8 @@ static bool drop_unused(struct pool *p)
     return false;
 }
 
-int snapshot_find(struct pool *p, const char *name, const char *digest, bool current, struct pool_snapshot **ret,
-                  struct err *err)
+int snapshot_find(struct pool *p, const char *name, const char *digest, bool current,
+                  struct pool_snapshot **ret, struct err *err)
 {
     struct pool_snapshot *found = NULL;
     for (int i = 0; i < p->n_snapshots; i++) {
@@ -84,7 +88,8 @@ int snapshot_find(struct pool *p, const char *name, const char *digest, bool cur
     }
     if (!found) {
         if (p->n_snapshots == POOL_SNAPSHOTS_MAX && !drop_unused(p)) {
-            return err_set(err, ERR_NO_CAPACITY, "at most %d snapshots in use at once", POOL_SNAPSHOTS_MAX);
+            return err_set(err, ERR_NO_CAPACITY, "at most %d snapshots in use at once",
+                           POOL_SNAPSHOTS_MAX);
         }
         found = calloc(1, sizeof *found);
         if (!found) {
@@ -134,6 +139,7 @@ void snapshot_refuse(struct pool_snapshot *s, enum err_code code, const char *wh
     struct err err;
     s->state = SNAPSHOT_REFUSED;
     s->refusals++;
+    s->refused_code = code;
     s->retry_at_ms = mono_ms() + policy_backoff_ms(s->refusals);
     (void)snprintf(s->reason, sizeof s->reason, "%s", why);
     (void)err_set(&err, code, "template %s: %s", s->name, why);
@@ -218,10 +224,11 @@ static void read_done(void *user)
         return;
     }
     if (j->template_failed) {
-        snapshot_refuse(s, (enum err_code)-j->rc, j->err.text);
+        snapshot_refuse(s, (enum err_code) - j->rc, j->err.text);
         return;
     }
-    log_info("snapshot is built anew", "template", s->name, "digest", s->digest, "why", j->err.text);
+    log_info("snapshot is built anew", "template", s->name, "digest", s->digest, "why",
+             j->err.text);
     build(s);
 }
 
@@ -264,7 +271,8 @@ static void store_done(void *user)
 static void seal_work(void *user)
 {
     struct snapshot_job *j = user;
-    j->rc = ram_seal(j->ram_fd, (uint64_t)j->info.memory_mib << 20, &j->manifest.ram_bytes_used, &j->err);
+    j->rc = ram_seal(j->ram_fd, (uint64_t)j->info.memory_mib << 20, &j->manifest.ram_bytes_used,
+                     &j->err);
     if (j->rc == 0) {
         j->rc = ram_seal_whole(j->state_fd, &j->err);
     }

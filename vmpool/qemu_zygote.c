@@ -1,6 +1,6 @@
-/* vmpool's side of the zygote. It is renewed every COPIES_MAX copies, since copies of one share their address layout; the old
- * one lives on without a socket until its last child has ended. One that dies or stays silent is not tried again
- * for RETRY_MS. */
+/* vmpool's side of the zygote. It is renewed every COPIES_MAX copies, since copies of one share
+ * their address layout; the old one lives on without a socket until its last child has ended. One
+ * that dies or stays silent is not tried again for RETRY_MS. */
 #include "vmpool/qemu_zygote.h"
 
 #include <assert.h>
@@ -99,13 +99,16 @@ static void start(struct zygote *z)
     char *argv[] = { (char *)z->binary, NULL };
     char *envp[] = { env_preload, (char *)ZYGOTE_ENV, (char *)"PATH=/usr/bin:/bin", NULL };
     reap_old(z);
-    if (mono_ms() < z->retry_at_ms || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+    if (mono_ms() < z->retry_at_ms ||
+        socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
         return;
     }
     cleanup_close int ours = pair[0];
     cleanup_close int theirs = pair[1];
     struct spawn_fd fds[] = { { theirs, ZYGOTE_FD } };
-    struct spawn_options o = { .path = z->binary, .argv = argv, .envp = envp, .fds = fds, .n_fds = 1, .stderr_fd = -1 };
+    struct spawn_options o = {
+        .path = z->binary, .argv = argv, .envp = envp, .fds = fds, .n_fds = 1, .stderr_fd = -1
+    };
     pid_t pid;
     z->retry_at_ms = mono_ms() + RETRY_MS; /* until it says that it waits */
     if (spawn_child(&o, &pid, &z->pidfd, &err) < 0) {
@@ -127,9 +130,10 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     (void)what;
     ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -175,7 +179,8 @@ struct zygote *zygote_new(struct event_base *base, const char *binary)
         *slash = 0;
         (void)snprintf(z->preload, sizeof z->preload, "%s/brood-qemu-zygote.so", self);
     }
-    if (!slash || getenv("BROOD_TEST_NO_ZYGOTE") || access(z->preload, R_OK) < 0 || strchr(z->preload, ' ') ||
+    if (!slash || getenv("BROOD_TEST_NO_ZYGOTE") || access(z->preload, R_OK) < 0 ||
+        strchr(z->preload, ' ') ||
         strchr(z->preload, ':')) { /* LD_PRELOAD cannot name such a path */
         free(z);
         return NULL;
@@ -204,8 +209,8 @@ bool zygote_ready(const struct zygote *z)
     return z && z->ready;
 }
 
-int zygote_spawn(struct zygote *z, char *const *argv, const int *fds, zygote_started *started, void *user,
-                 struct err *err)
+int zygote_spawn(struct zygote *z, char *const *argv, const int *fds, zygote_started *started,
+                 void *user, struct err *err)
 {
     char text[ZYGOTE_REQUEST_MAX];
     size_t len = 0;
@@ -229,9 +234,10 @@ int zygote_spawn(struct zygote *z, char *const *argv, const int *fds, zygote_sta
         struct cmsghdr align;
         char bytes[CMSG_SPACE(ZYGOTE_FDS * sizeof(int))];
     } control = { .bytes = { 0 } };
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
                            .cmsg_type = SCM_RIGHTS,

@@ -1,5 +1,6 @@
-/* See qmp.h. The write side never queues: a command is at most some hundred bytes and a socket buffer holds hundreds of
- * them, so that a short write means that QEMU hangs, which is treated as closed. */
+/* See qmp.h. The write side never queues: a command is at most some hundred bytes and a socket
+ * buffer holds hundreds of them, so that a short write means that QEMU hangs, which is treated as
+ * closed. */
 #include "vmpool/qmp.h"
 
 #include <assert.h>
@@ -74,7 +75,8 @@ int qmp_reader_next(struct qmp_reader *r, struct qmp_message *ret_message, struc
         if (!end) {
             if (r->buf.len > QMP_LINE_MAX) {
                 r->broken = ERR_TOO_LARGE;
-                return err_set(err, ERR_TOO_LARGE, "qmp: a line longer than %u bytes", QMP_LINE_MAX);
+                return err_set(err, ERR_TOO_LARGE, "qmp: a line longer than %u bytes",
+                               QMP_LINE_MAX);
             }
             return 0;
         }
@@ -90,7 +92,8 @@ int qmp_reader_next(struct qmp_reader *r, struct qmp_message *ret_message, struc
         if (!root || !json_is_object(root) || classify(root, ret_message) < 0) {
             json_decref(root);
             r->broken = ERR_PROTOCOL;
-            return err_set(err, ERR_PROTOCOL, "qmp: not a message: %s", root ? "unknown kind" : je.text);
+            return err_set(err, ERR_PROTOCOL, "qmp: not a message: %s",
+                           root ? "unknown kind" : je.text);
         }
         return 1;
     }
@@ -154,7 +157,8 @@ static void dispatch(struct qmp *q, const struct qmp_message *m)
         }
         qmp_answer *fn = q->pending[i].fn;
         q->n_pending--;
-        memmove(&q->pending[i], &q->pending[i + 1], (size_t)(q->n_pending - i) * sizeof q->pending[0]);
+        memmove(&q->pending[i], &q->pending[i + 1],
+                (size_t)(q->n_pending - i) * sizeof q->pending[0]);
         if (fn) {
             fn(q->user, m);
         } else if (m->kind == QMP_ERROR) {
@@ -200,7 +204,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-struct qmp *qmp_new(struct event_base *base, int fd, qmp_event *on_event, qmp_closed *on_closed, void *user)
+struct qmp *qmp_new(struct event_base *base, int fd, qmp_event *on_event, qmp_closed *on_closed,
+                    void *user)
 {
     assert(fd >= 0 && on_event && on_closed);
     struct qmp *q = calloc(1, sizeof *q);
@@ -234,19 +239,20 @@ void qmp_free(struct qmp *q)
     }
 }
 
-int qmp_send(struct qmp *q, const char *command, const char *arguments, int pass_fd, qmp_answer *on_answer,
-             struct err *err)
+int qmp_send(struct qmp *q, const char *command, const char *arguments, int pass_fd,
+             qmp_answer *on_answer, struct err *err)
 {
     char text[COMMAND_MAX];
     if (q->fd < 0) {
         return err_set(err, ERR_CLOSED, "qmp: %s: the control socket is closed", command);
     }
     if (q->n_pending == QMP_PENDING_MAX) {
-        return err_set(err, ERR_LIMIT, "qmp: %s: %d commands without an answer", command, QMP_PENDING_MAX);
+        return err_set(err, ERR_LIMIT, "qmp: %s: %d commands without an answer", command,
+                       QMP_PENDING_MAX);
     }
     json_int_t id = ++q->last_id;
-    int n = snprintf(text, sizeof text, "{\"execute\":\"%s\",\"id\":%lld%s%s}\n", command, (long long)id,
-                     arguments ? ",\"arguments\":" : "", arguments ? arguments : "");
+    int n = snprintf(text, sizeof text, "{\"execute\":\"%s\",\"id\":%lld%s%s}\n", command,
+                     (long long)id, arguments ? ",\"arguments\":" : "", arguments ? arguments : "");
     assert(n > 0 && (size_t)n < sizeof text);
     struct iovec iov = { .iov_base = text, .iov_len = (size_t)n };
     union {

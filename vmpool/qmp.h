@@ -1,7 +1,8 @@
 /* QMP, QEMU's control protocol: JSON objects, one a line, over a stream socket.
  *
- * Two layers. qmp_reader is pure: bytes in, messages out, bounded, no I/O. struct qmp is the client on a socket in an
- * event loop: commands are sent in order and their answers matched by id. Source: docs/interop/qmp-spec.txt of QEMU. */
+ * Two layers. qmp_reader is pure: bytes in, messages out, bounded, no I/O. struct qmp is the client
+ * on a socket in an event loop: commands are sent in order and their answers matched by id. Source:
+ * docs/interop/qmp-spec.txt of QEMU. */
 #pragma once
 #include <stdbool.h>
 #include <jansson.h>
@@ -32,21 +33,25 @@ void qmp_reader_done(struct qmp_reader *r);
 /* -ERR_TOO_LARGE when a line passes QMP_LINE_MAX; the reader is unusable then. */
 MUST_CHECK int qmp_reader_feed(struct qmp_reader *r, const void *data, size_t n, struct err *err);
 /* 1: *ret_message is set; 0: more bytes are needed; -ERR_PROTOCOL. */
-MUST_CHECK int qmp_reader_next(struct qmp_reader *r, struct qmp_message *ret_message, struct err *err);
+MUST_CHECK int qmp_reader_next(struct qmp_reader *r, struct qmp_message *ret_message,
+                               struct err *err);
 
 struct qmp;
 /* m->kind is QMP_RETURN or QMP_ERROR. */
 typedef void qmp_answer(void *user, const struct qmp_message *m);
 typedef void qmp_event(void *user, const struct qmp_message *m);
-/* Called once; no command is answered any more. why == qmp_ended: end of file, the process is ending. */
+/* Called once; no command is answered any more. why == qmp_ended: end of file, the process is
+ * ending. */
 extern const char qmp_ended[];
 typedef void qmp_closed(void *user, const char *why);
 
 /* fd: connected stream socket, owned from now on. qmp_capabilities is sent at once. */
-struct qmp *qmp_new(struct event_base *base, int fd, qmp_event *on_event, qmp_closed *on_closed, void *user);
+struct qmp *qmp_new(struct event_base *base, int fd, qmp_event *on_event, qmp_closed *on_closed,
+                    void *user);
 /* Safe inside a callback of its own. */
 void qmp_free(struct qmp *q);
-/* Send a command. arguments: JSON object text or NULL. pass_fd: sent along when >= 0, stays the caller's. on_answer may be
- * NULL: then an error is given to on_closed. Returns -ERR_LIMIT with QMP_PENDING_MAX outstanding, -ERR_CLOSED. */
-MUST_CHECK int qmp_send(struct qmp *q, const char *command, const char *arguments, int pass_fd, qmp_answer *on_answer,
-                        struct err *err);
+/* Send a command. arguments: JSON object text or NULL. pass_fd: sent along when >= 0, stays the
+ * caller's. on_answer may be NULL: then an error is given to on_closed. Returns -ERR_LIMIT with
+ * QMP_PENDING_MAX outstanding, -ERR_CLOSED. */
+MUST_CHECK int qmp_send(struct qmp *q, const char *command, const char *arguments, int pass_fd,
+                        qmp_answer *on_answer, struct err *err);

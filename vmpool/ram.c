@@ -1,5 +1,5 @@
-/* The sum of a memory image is taken over its non-zero pages, each preceded by its number, so that it does not depend on
- * where the file system keeps holes. */
+/* The sum of a memory image is taken over its non-zero pages, each preceded by its number, so that
+ * it does not depend on where the file system keeps holes. */
 #include "vmpool/ram.h"
 
 #include <assert.h>
@@ -35,10 +35,12 @@ int ram_memfd(const char *name, uint64_t bytes, int *ret_fd, struct err *err)
     return 0;
 }
 
-/* Calls fn for every chunk of data between holes; chunks are whole pages but for the file's last. */
+/* Calls fn for every chunk of data between holes; chunks are whole pages but for the file's last.
+ */
 typedef int chunk_fn(void *ctx, uint64_t offset, const uint8_t *data, size_t n, struct err *err);
 
-static int each_chunk(int fd, uint64_t bytes, uint8_t *chunk, chunk_fn *fn, void *ctx, struct err *err)
+static int each_chunk(int fd, uint64_t bytes, uint8_t *chunk, chunk_fn *fn, void *ctx,
+                      struct err *err)
 {
     uint64_t at = 0;
     while (at < bytes) {
@@ -53,10 +55,12 @@ static int each_chunk(int fd, uint64_t bytes, uint8_t *chunk, chunk_fn *fn, void
         /* a file system's holes need not end at a page; the file itself does */
         hole += (off_t)((PAGE_BYTES - (uint64_t)hole % PAGE_BYTES) % PAGE_BYTES);
         for (at = (uint64_t)data - (uint64_t)data % PAGE_BYTES; at < (uint64_t)hole;) {
-            size_t want = (uint64_t)hole - at < CHUNK_BYTES ? (size_t)((uint64_t)hole - at) : CHUNK_BYTES;
+            size_t want =
+                (uint64_t)hole - at < CHUNK_BYTES ? (size_t)((uint64_t)hole - at) : CHUNK_BYTES;
             ssize_t n = pread(fd, chunk, want, (off_t)at);
             if (n != (ssize_t)want) {
-                return n < 0 ? err_sys(err, "read") : err_set(err, ERR_MISMATCH, "a file shrank while it was read");
+                return n < 0 ? err_sys(err, "read")
+                             : err_set(err, ERR_MISMATCH, "a file shrank while it was read");
             }
             int rc = fn(ctx, at, chunk, want, err);
             if (rc < 0) {
@@ -90,7 +94,8 @@ static int full_pwrite(int fd, const uint8_t *data, size_t n, uint64_t at, struc
     return 0;
 }
 
-/* Runs of pages that are not zero are summed and written; runs of zero pages become holes of the source. */
+/* Runs of pages that are not zero are summed and written; runs of zero pages become holes of the
+ * source. */
 static int copy_chunk(void *ctx, uint64_t offset, const uint8_t *data, size_t n, struct err *err)
 {
     struct copy *c = ctx;
@@ -138,8 +143,8 @@ static uint8_t *new_chunk(void)
     return chunk;
 }
 
-static int copy_ram(int from, int to, uint64_t bytes, char ret_sha[MANIFEST_SHA_TEXT], uint64_t *ret_used,
-                    struct err *err)
+static int copy_ram(int from, int to, uint64_t bytes, char ret_sha[MANIFEST_SHA_TEXT],
+                    uint64_t *ret_used, struct err *err)
 {
     cleanup_free uint8_t *chunk = new_chunk();
     struct copy c = { .out = to, .source = from };
@@ -183,7 +188,8 @@ int ram_seal_whole(int fd, struct err *err)
 }
 
 /* Copy a small file whole; the sum is over its bytes. */
-static int copy_state(int from, int to, uint64_t *ret_bytes, char ret_sha[MANIFEST_SHA_TEXT], struct err *err)
+static int copy_state(int from, int to, uint64_t *ret_bytes, char ret_sha[MANIFEST_SHA_TEXT],
+                      struct err *err)
 {
     cleanup_free uint8_t *chunk = new_chunk();
     crypto_hash_sha256_state sha;
@@ -253,7 +259,8 @@ static int write_all(const char *tmp, int ram_fd, int state_fd, struct manifest 
     cleanup_close int state = -1;
     cleanup_close int text_fd = -1;
     int rc;
-    if ((rc = make_file(tmp, "ram", &ram, err)) < 0 || (rc = make_file(tmp, "state", &state, err)) < 0 ||
+    if ((rc = make_file(tmp, "ram", &ram, err)) < 0 ||
+        (rc = make_file(tmp, "state", &state, err)) < 0 ||
         (rc = make_file(tmp, "manifest.json", &text_fd, err)) < 0) {
         return rc;
     }
@@ -316,7 +323,8 @@ int ram_read_manifest(const char *dir, struct manifest *ret_manifest, struct err
     return rc < 0 ? rc : manifest_parse(b.data ? b.data : "", b.len, ret_manifest, err);
 }
 
-static int open_file(const char *dir, const char *name, uint64_t bytes, int *ret_fd, struct err *err)
+static int open_file(const char *dir, const char *name, uint64_t bytes, int *ret_fd,
+                     struct err *err)
 {
     char path[TEMPLATE_PATH_MAX];
     struct stat st;
@@ -326,13 +334,14 @@ static int open_file(const char *dir, const char *name, uint64_t bytes, int *ret
         return err_sys(err, "%s", path);
     }
     if ((uint64_t)st.st_size != bytes) {
-        return err_set(err, ERR_MISMATCH, "%s: %lld bytes, the manifest says %llu", path, (long long)st.st_size,
-                       (unsigned long long)bytes);
+        return err_set(err, ERR_MISMATCH, "%s: %lld bytes, the manifest says %llu", path,
+                       (long long)st.st_size, (unsigned long long)bytes);
     }
     return 0;
 }
 
-int ram_load(const char *dir, const struct manifest *manifest, int *ret_ram_fd, int *ret_state_fd, struct err *err)
+int ram_load(const char *dir, const struct manifest *manifest, int *ret_ram_fd, int *ret_state_fd,
+             struct err *err)
 {
     cleanup_close int ram_file = -1;
     cleanup_close int state_file = -1;
@@ -343,12 +352,14 @@ int ram_load(const char *dir, const struct manifest *manifest, int *ret_ram_fd, 
     int rc;
     if ((rc = open_file(dir, "ram", bytes, &ram_file, err)) < 0 ||
         (rc = open_file(dir, "state", manifest->state_bytes, &state_file, err)) < 0 ||
-        (rc = ram_memfd("brood-ram", bytes, &ram, err)) < 0 || (rc = ram_memfd("brood-state", 0, &state, err)) < 0 ||
+        (rc = ram_memfd("brood-ram", bytes, &ram, err)) < 0 ||
+        (rc = ram_memfd("brood-state", 0, &state, err)) < 0 ||
         (rc = copy_ram(ram_file, ram, bytes, ram_sha, &used, err)) < 0 ||
         (rc = copy_state(state_file, state, &state_bytes, state_sha, err)) < 0) {
         return rc;
     }
-    if (strcmp(ram_sha, manifest->ram_sha256) != 0 || strcmp(state_sha, manifest->state_sha256) != 0) {
+    if (strcmp(ram_sha, manifest->ram_sha256) != 0 ||
+        strcmp(state_sha, manifest->state_sha256) != 0) {
         return err_set(err, ERR_MISMATCH, "%s: the sum of %s differs from the manifest's", dir,
                        strcmp(ram_sha, manifest->ram_sha256) != 0 ? "ram" : "state");
     }

@@ -1,4 +1,5 @@
-/* A client that does not read its answers is closed (its sandboxes die with it): nothing is queued for it. */
+/* A client that does not read its answers is closed (its sandboxes die with it): nothing is queued
+ * for it. */
 #include "vmpool/server.h"
 
 #include <assert.h>
@@ -153,7 +154,9 @@ static void on_client(evutil_socket_t fd, short what, void *arg)
     struct client *c = arg;
     (void)what;
     /* fds that a client sends are never taken: no control buffer, so the kernel drops them */
-    ssize_t n = c->broken ? 0 : recv(fd, c->server->packet, sizeof c->server->packet, MSG_DONTWAIT | MSG_TRUNC);
+    ssize_t n =
+        c->broken ? 0
+                  : recv(fd, c->server->packet, sizeof c->server->packet, MSG_DONTWAIT | MSG_TRUNC);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
     }
@@ -190,11 +193,13 @@ static void on_accept(evutil_socket_t fd, short what, void *arg)
     s->n_clients++;
 }
 
-int server_new(struct event_base *base, const char *path, struct server **ret_server, struct err *err)
+int server_new(struct event_base *base, const char *path, struct server **ret_server,
+               struct err *err)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
     if (strlen(path) >= sizeof addr.sun_path) {
-        return err_set(err, ERR_TOO_LARGE, "vmpool.socket: %s: longer than %zu bytes", path, sizeof addr.sun_path - 1);
+        return err_set(err, ERR_TOO_LARGE, "vmpool.socket: %s: longer than %zu bytes", path,
+                       sizeof addr.sun_path - 1);
     }
     memcpy(addr.sun_path, path, strlen(path) + 1);
     cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);

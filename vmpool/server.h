@@ -1,4 +1,5 @@
-/* vmpool's socket: SOCK_SEQPACKET, one pool_PoolMessage a packet. Contract: docs/protocol.md, "Pool socket". */
+/* vmpool's socket: SOCK_SEQPACKET, one pool_PoolMessage a packet. Contract: docs/protocol.md, "Pool
+ * socket". */
 #pragma once
 #include <event2/event.h>
 #include "common/base/err.h"
@@ -9,7 +10,8 @@
 struct server;
 
 /* Listen on path (an old socket there is replaced: the caller holds the home's lock). */
-MUST_CHECK int server_new(struct event_base *base, const char *path, struct server **ret_server, struct err *err);
+MUST_CHECK int server_new(struct event_base *base, const char *path, struct server **ret_server,
+                          struct err *err);
 /* The pool's callbacks that answer clients of a server. */
 void server_pool_callbacks(struct pool_callbacks *ret_callbacks);
 /* Clients are accepted from now on. */

@@ -1,6 +1,6 @@
-/* fork and exec with a clean table of descriptors. vmpool maps little, so that fork is cheap; between fork and exec only
- * async-signal-safe calls are made, since helper threads may exist. child_prepare is the one place where the jail
- * (user, namespaces, seccomp) will be entered. */
+/* fork and exec with a clean table of descriptors. vmpool maps little, so that fork is cheap;
+ * between fork and exec only async-signal-safe calls are made, since helper threads may exist.
+ * child_prepare is the one place where the jail (user, namespaces, seccomp) will be entered. */
 #include "vmpool/spawn.h"
 
 #include <assert.h>
@@ -90,9 +90,11 @@ static void child_run(const struct spawn_options *o, pid_t parent)
     _exit(127);
 }
 
-int spawn_child(const struct spawn_options *options, pid_t *ret_pid, int *ret_pidfd, struct err *err)
+int spawn_child(const struct spawn_options *options, pid_t *ret_pid, int *ret_pidfd,
+                struct err *err)
 {
-    assert(options->path && options->argv && options->n_fds >= 0 && options->n_fds <= SPAWN_FDS_MAX);
+    assert(options->path && options->argv && options->n_fds >= 0 &&
+           options->n_fds <= SPAWN_FDS_MAX);
     pid_t parent = getpid();
     pid_t pid = fork();
     if (pid < 0) {

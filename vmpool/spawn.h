@@ -11,18 +11,19 @@ struct spawn_fd {
 };
 
 struct spawn_options {
-    const char *path;        /* absolute */
-    char *const *argv;       /* NULL at the end */
-    char *const *envp;       /* NULL: ours */
+    const char *path;  /* absolute */
+    char *const *argv; /* NULL at the end */
+    char *const *envp; /* NULL: ours */
     const struct spawn_fd *fds;
     int n_fds;
-    int stderr_fd;           /* becomes 2; -1: /dev/null. 0 and 1 are always /dev/null */
+    int stderr_fd; /* becomes 2; -1: /dev/null. 0 and 1 are always /dev/null */
 };
 
-/* Start it: SIGKILL when this process dies (also when it died between fork and prctl), a session of its own, default
- * signals, no fd but the listed ones. *ret_pidfd is the caller's, CLOEXEC. exec errors come as exit status 127 and a
- * line on stderr_fd. */
-MUST_CHECK int spawn_child(const struct spawn_options *options, pid_t *ret_pid, int *ret_pidfd, struct err *err);
+/* Start it: SIGKILL when this process dies (also when it died between fork and prctl), a session of
+ * its own, default signals, no fd but the listed ones. *ret_pidfd is the caller's, CLOEXEC. exec
+ * errors come as exit status 127 and a line on stderr_fd. */
+MUST_CHECK int spawn_child(const struct spawn_options *options, pid_t *ret_pid, int *ret_pidfd,
+                           struct err *err);
 /* SIGKILL by pidfd; a process already gone is no error. */
 void spawn_kill(int pidfd);
 /* Reap without waiting. 1: reaped or not ours any more; 0: still running. */

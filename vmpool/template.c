@@ -1,5 +1,6 @@
-/* HOME/templates/NAME/current -> DIGEST/{rootfs.erofs,manifest.json}; HOME/kernel/current -> DIGEST/{vmlinuz,initrd,
- * manifest.json}. The digest is the folder's name: the link is the only thing that ever changes. */
+/* HOME/templates/NAME/current -> DIGEST/{rootfs.erofs,manifest.json}; HOME/kernel/current ->
+ * DIGEST/{vmlinuz,initrd, manifest.json}. The digest is the folder's name: the link is the only
+ * thing that ever changes. */
 #include "vmpool/template.h"
 
 #include <errno.h>
@@ -22,16 +23,16 @@ static bool word_ok(const char *s, size_t n, size_t max)
     }
     for (size_t i = 0; i < n; i++) {
         char c = s[i];
-        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
-              c == '_' || c == '-')) {
+        if (!((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+              c == '.' || c == '_' || c == '-')) {
             return false;
         }
     }
     return true;
 }
 
-int template_spec_parse(const char *spec, char ret_name[TEMPLATE_NAME_MAX], char ret_digest[TEMPLATE_DIGEST_MAX],
-                        struct err *err)
+int template_spec_parse(const char *spec, char ret_name[TEMPLATE_NAME_MAX],
+                        char ret_digest[TEMPLATE_DIGEST_MAX], struct err *err)
 {
     const char *at = strchr(spec, '@');
     size_t n = at ? (size_t)(at - spec) : strlen(spec);
@@ -46,13 +47,15 @@ int template_spec_parse(const char *spec, char ret_name[TEMPLATE_NAME_MAX], char
     return 0;
 }
 
-static int read_current(const char *link, const char *what, char ret_digest[TEMPLATE_DIGEST_MAX], struct err *err)
+static int read_current(const char *link, const char *what, char ret_digest[TEMPLATE_DIGEST_MAX],
+                        struct err *err)
 {
     char target[TEMPLATE_PATH_MAX];
     ssize_t n = readlink(link, target, sizeof target - 1);
     if (n < 0) {
-        return errno == ENOENT || errno == ENOTDIR ? err_set(err, ERR_NOT_FOUND, "%s: not built (%s is missing)", what, link)
-                                                   : err_sys(err, "%s", link);
+        return errno == ENOENT || errno == ENOTDIR
+                   ? err_set(err, ERR_NOT_FOUND, "%s: not built (%s is missing)", what, link)
+                   : err_sys(err, "%s", link);
     }
     target[n] = 0;
     while (n > 0 && target[n - 1] == '/') {
@@ -67,7 +70,8 @@ static int read_current(const char *link, const char *what, char ret_digest[TEMP
     return 0;
 }
 
-int template_current(const char *home, const char *name, char ret_digest[TEMPLATE_DIGEST_MAX], struct err *err)
+int template_current(const char *home, const char *name, char ret_digest[TEMPLATE_DIGEST_MAX],
+                     struct err *err)
 {
     char link[TEMPLATE_PATH_MAX], what[TEMPLATE_NAME_MAX + 16];
     (void)snprintf(link, sizeof link, "%s/templates/%s/current", home, name);
@@ -93,21 +97,23 @@ static int read_json(const char *path, json_t **ret, struct err *err)
     return 0;
 }
 
-static int get_uint(const json_t *root, const char *path, const char *key, uint32_t min, uint32_t max,
-                    uint32_t *ret, struct err *err)
+static int get_uint(const json_t *root, const char *path, const char *key, uint32_t min,
+                    uint32_t max, uint32_t *ret, struct err *err)
 {
     const json_t *v = json_object_get(root, key);
     if (!v && *ret) {
         return 0; /* the default stands */
     }
     if (!json_is_integer(v) || json_integer_value(v) < min || json_integer_value(v) > max) {
-        return err_set(err, ERR_INVALID, "%s: %s: must be a whole number from %u to %u", path, key, min, max);
+        return err_set(err, ERR_INVALID, "%s: %s: must be a whole number from %u to %u", path, key,
+                       min, max);
     }
     *ret = (uint32_t)json_integer_value(v);
     return 0;
 }
 
-static int get_exercise(const json_t *root, const char *path, struct template_info *t, struct err *err)
+static int get_exercise(const json_t *root, const char *path, struct template_info *t,
+                        struct err *err)
 {
     const json_t *argv = json_object_get(json_object_get(root, "exercise"), "argv");
     size_t i;
@@ -115,12 +121,14 @@ static int get_exercise(const json_t *root, const char *path, struct template_in
     if (!argv) {
         return 0;
     }
-    json_array_foreach(argv, i, arg) {
+    json_array_foreach(argv, i, arg)
+    {
         const char *s = json_string_value(arg);
         size_t n = s ? json_string_length(arg) + 1 : 0;
         if (!s || strlen(s) + 1 != n || t->exercise_len + n > sizeof t->exercise) {
-            return err_set(err, ERR_INVALID, "%s: exercise.argv: strings without NUL, at most %zu bytes in all",
-                           path, sizeof t->exercise);
+            return err_set(err, ERR_INVALID,
+                           "%s: exercise.argv: strings without NUL, at most %zu bytes in all", path,
+                           sizeof t->exercise);
         }
         memcpy(t->exercise + t->exercise_len, s, n);
         t->exercise_len += (uint32_t)n;
@@ -148,14 +156,15 @@ static int load_kernel(const char *home, struct template_info *t, struct err *er
     }
     const char *cmdline = json_string_value(json_object_get(root, "cmdline"));
     if (cmdline && strlen(cmdline) >= sizeof t->cmdline) {
-        return err_set(err, ERR_INVALID, "%s: cmdline: at most %zu bytes", path, sizeof t->cmdline - 1);
+        return err_set(err, ERR_INVALID, "%s: cmdline: at most %zu bytes", path,
+                       sizeof t->cmdline - 1);
     }
     (void)snprintf(t->cmdline, sizeof t->cmdline, "%s", cmdline ? cmdline : "");
     return 0;
 }
 
-int template_load(const char *home, const char *name, const char *digest, struct template_info *ret_info,
-                  struct err *err)
+int template_load(const char *home, const char *name, const char *digest,
+                  struct template_info *ret_info, struct err *err)
 {
     struct template_info t = { .vcpus = 1 };
     char path[TEMPLATE_PATH_MAX];
@@ -167,14 +176,15 @@ int template_load(const char *home, const char *name, const char *digest, struct
     if (rc < 0) {
         return rc;
     }
-    if ((rc = get_uint(root, path, "memory_mib", TEMPLATE_MEMORY_MIB_MIN, TEMPLATE_MEMORY_MIB_MAX, &t.memory_mib,
-                       err)) < 0 ||
+    if ((rc = get_uint(root, path, "memory_mib", TEMPLATE_MEMORY_MIB_MIN, TEMPLATE_MEMORY_MIB_MAX,
+                       &t.memory_mib, err)) < 0 ||
         (rc = get_uint(root, path, "vcpus", 1, TEMPLATE_VCPUS_MAX, &t.vcpus, err)) < 0 ||
         (rc = get_exercise(root, path, &t, err)) < 0) {
         return rc;
     }
     if (!json_is_false(json_object_get(root, "rootfs"))) {
-        (void)snprintf(t.rootfs, sizeof t.rootfs, "%s/templates/%s/%s/rootfs.erofs", home, name, digest);
+        (void)snprintf(t.rootfs, sizeof t.rootfs, "%s/templates/%s/%s/rootfs.erofs", home, name,
+                       digest);
         if (access(t.rootfs, R_OK) < 0) {
             return err_sys(err, "%s", t.rootfs);
         }

@@ -17,19 +17,20 @@ struct template_info {
     char digest[TEMPLATE_DIGEST_MAX];
     char rootfs[TEMPLATE_PATH_MAX]; /* "" when the manifest says that there is none */
     uint32_t memory_mib, vcpus;
-    uint32_t exercise_len;          /* 0: nothing to exercise */
+    uint32_t exercise_len;                /* 0: nothing to exercise */
     char exercise[TEMPLATE_EXERCISE_MAX]; /* strings, each ended by NUL */
     char kernel[TEMPLATE_PATH_MAX], initrd[TEMPLATE_PATH_MAX];
     char kernel_digest[TEMPLATE_DIGEST_MAX];
     char cmdline[256]; /* what the kernel's manifest adds */
 };
 
-/* spec: "name" or "name@digest". Splits; digest is "" when not given. -ERR_INVALID for anything that could leave the folder. */
+/* spec: "name" or "name@digest". Splits; digest is "" when not given. -ERR_INVALID for anything
+ * that could leave the folder. */
 MUST_CHECK int template_spec_parse(const char *spec, char ret_name[TEMPLATE_NAME_MAX],
                                    char ret_digest[TEMPLATE_DIGEST_MAX], struct err *err);
 /* Digest that home/templates/name/current points to. -ERR_NOT_FOUND. One readlink. */
-MUST_CHECK int template_current(const char *home, const char *name, char ret_digest[TEMPLATE_DIGEST_MAX],
-                                struct err *err);
+MUST_CHECK int template_current(const char *home, const char *name,
+                                char ret_digest[TEMPLATE_DIGEST_MAX], struct err *err);
 /* Read both manifests. -ERR_NOT_FOUND, -ERR_INVALID (text names file and field). */
 MUST_CHECK int template_load(const char *home, const char *name, const char *digest,
                              struct template_info *ret_info, struct err *err);

@@ -1,4 +1,5 @@
-/* The table of vm.def turned into one lookup; the whole product of states and events fits in 120 bytes. */
+/* The table of vm.def turned into one lookup; the whole product of states and events fits in 120
+ * bytes. */
 #include "vmpool/vm.h"
 
 #include <assert.h>

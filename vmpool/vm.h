@@ -1,4 +1,5 @@
-/* State table of one microVM: which event leads where, and what is to be done then. Pure; the pool does the doing. */
+/* State table of one microVM: which event leads where, and what is to be done then. Pure; the pool
+ * does the doing. */
 #pragma once
 #include <stdbool.h>
 #include "common/base/err.h"
@@ -32,7 +33,8 @@ enum vm_action {
     VM_ACTION_COUNT
 };
 
-/* The only writer of *state. Returns the action (>= 0) and moves, or -ERR_INTERNAL and leaves *state as it was. */
+/* The only writer of *state. Returns the action (>= 0) and moves, or -ERR_INTERNAL and leaves
+ * *state as it was. */
 MUST_CHECK int vm_step(enum vm_state *state, enum vm_event event, struct err *err);
 /* A process belongs to a VM in this state. */
 bool vm_state_live(enum vm_state state);

@@ -1,11 +1,14 @@
-/* Preloaded into QEMU (LD_PRELOAD): stops it at the first setvbuf(stdout), which QEMU calls when its libraries are loaded and
- * its types registered but before it has looked at an argument, and copies the process from there by fork.
+/* Preloaded into QEMU (LD_PRELOAD): stops it at the first setvbuf(stdout), which QEMU calls when
+ * its libraries are loaded and its types registered but before it has looked at an argument, and
+ * copies the process from there by fork.
  *
- * Why: of a clone's start, two thirds of the CPU time are dynamic linking (51 libraries) and type registration, the same for
- * all; the copies also share those pages. QEMU itself forks no later than this (-daemonize) and its RCU
- * thread is recreated by pthread_atfork handlers of its own, so that a fork here is something it is made for.
+ * Why: of a clone's start, two thirds of the CPU time are dynamic linking (51 libraries) and type
+ * registration, the same for all; the copies also share those pages. QEMU itself forks no later
+ * than this (-daemonize) and its RCU thread is recreated by pthread_atfork handlers of its own, so
+ * that a fork here is something it is made for.
  *
- * Price: siblings of one zygote share their address layout. vmpool renews it every so many copies (qemu_zygote.c). */
+ * Price: siblings of one zygote share their address layout. vmpool renews it every so many copies
+ * (qemu_zygote.c). */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -24,7 +27,8 @@
 #include "vmpool/zygote_wire.h"
 
 typedef int main_fn(int, char **, char **);
-typedef int start_main_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void), void *);
+typedef int start_main_fn(main_fn *, int, char **, void (*)(void), void (*)(void), void (*)(void),
+                          void *);
 typedef int setvbuf_fn(FILE *, char *, int, size_t);
 
 static main_fn *real_main;
@@ -111,9 +115,10 @@ static ssize_t receive(int fds[ZYGOTE_FDS])
         struct cmsghdr align;
         char bytes[CMSG_SPACE(ZYGOTE_FDS * sizeof(int))];
     } control;
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     ssize_t n = recvmsg(ZYGOTE_FD, &msg, MSG_CMSG_CLOEXEC);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
     if (n > 0 && (!c || c->cmsg_len != CMSG_LEN(ZYGOTE_FDS * sizeof(int)))) {
@@ -152,7 +157,8 @@ static void serve(void)
         }
         pid_t pid = fork();
         if (pid == 0) {
-            if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self || !become(fds, (size_t)n)) {
+            if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != self ||
+                !become(fds, (size_t)n)) {
                 _exit(127);
             }
             return;

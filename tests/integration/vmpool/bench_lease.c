@@ -2,9 +2,10 @@
  *
  *   brood-bench-lease SOCKET TEMPLATE N_IDLE SECONDS_SATURATED SLOTS -- CMD...
  *
- * Idle: N leases one after the other, each with a warm sandbox waiting: time of the lease, of identity, to the first byte of
- * CMD's output, the private memory of the clone afterwards, its CPU time before and during. Saturated: SLOTS threads lease, run CMD, release for
- * some seconds. Prints one JSON object. */
+ * Idle: N leases one after the other, each with a warm sandbox waiting: time of the lease, of
+ * identity, to the first byte of CMD's output, the private memory of the clone afterwards, its CPU
+ * time before and during. Saturated: SLOTS threads lease, run CMD, release for some seconds. Prints
+ * one JSON object. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,19 +37,24 @@ static int by_value(const void *a, const void *b)
 static json_t *quantiles(double *v, int n)
 {
     qsort(v, (size_t)n, sizeof *v, by_value);
-    return json_pack("{s:f,s:f,s:i}", "p50", n ? v[n / 2] : 0.0, "p95", n ? v[(n * 95 + 99) / 100 - 1] : 0.0, "n", n);
+    return json_pack("{s:f,s:f,s:i}", "p50", n ? v[n / 2] : 0.0, "p95",
+                     n ? v[(n * 95 + 99) / 100 - 1] : 0.0, "n", n);
 }
 
-/* Pages of this process alone that are not in the file behind them: anonymous and copied ones. */
+/* Memory that only this process holds. A page of the shared image that no other clone has mapped
+ * counts as Private_Dirty too (a memfd's pages are always dirty), but not as Anonymous; a page
+ * shared with the zygote the other way about. */
 static double private_mib(int pid)
 {
-    char path[64], line[256];
-    long kib, sum = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/smaps_rollup", pid);
+    char path[64], line[512];
+    long kib, sum = 0, private_kib = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/smaps", pid);
     FILE *f = fopen(path, "re");
     while (f && fgets(line, sizeof line, f)) {
         if (sscanf(line, "Private_Dirty: %ld kB", &kib) == 1) {
-            sum += kib;
+            private_kib = kib;
+        } else if (sscanf(line, "Anonymous: %ld kB", &kib) == 1) {
+            sum += kib < private_kib ? kib : private_kib;
         }
     }
     if (f) {
@@ -78,7 +84,8 @@ static void wait_warm(int fd, const char *name)
         }
         for (int i = 0; i < s->snapshots_count; i++) {
             const pool_SnapshotStatus *o = &s->snapshots[i];
-            if (strcmp(o->template, name) == 0 && o->warm > 0 && o->warm >= o->target && o->starting == 0) {
+            if (strcmp(o->template, name) == 0 && o->warm > 0 && o->warm >= o->target &&
+                o->starting == 0) {
                 free(s);
                 return;
             }
@@ -89,8 +96,8 @@ static void wait_warm(int fd, const char *name)
 
 static json_t *bench_idle(const char *path, const char *name, int n, const char *const *cmd)
 {
-    static double lease[SAMPLES_MAX], identity[SAMPLES_MAX], first[SAMPLES_MAX], total[SAMPLES_MAX], mem[SAMPLES_MAX],
-        all[SAMPLES_MAX], cpu_before[SAMPLES_MAX], cpu_run[SAMPLES_MAX];
+    static double lease[SAMPLES_MAX], identity[SAMPLES_MAX], first[SAMPLES_MAX], total[SAMPLES_MAX],
+        mem[SAMPLES_MAX], all[SAMPLES_MAX], cpu_before[SAMPLES_MAX], cpu_run[SAMPLES_MAX];
     struct err err;
     int fd = pool_client_connect(path, 5000, &err);
     int exercised = 0, warm = 0, warm_run = 0;
@@ -134,11 +141,13 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         }
     }
     (void)close(fd);
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms", quantiles(lease, n), "identity_ms",
-                     quantiles(identity, n), "run_first_byte_ms", quantiles(first, n), "lease_to_first_byte_ms",
-                     quantiles(all, n), "run_total_ms", quantiles(total, n), "clone_private_mib", quantiles(mem, n),
-                     "cpu_ms_before_lease", quantiles(cpu_before, n), "cpu_ms_of_run", quantiles(cpu_run, n),
-                     "exercised", exercised, "warm", warm, "warm_interpreter", warm_run);
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms",
+                     quantiles(lease, n), "identity_ms", quantiles(identity, n),
+                     "run_first_byte_ms", quantiles(first, n), "lease_to_first_byte_ms",
+                     quantiles(all, n), "run_total_ms", quantiles(total, n), "clone_private_mib",
+                     quantiles(mem, n), "cpu_ms_before_lease", quantiles(cpu_before, n),
+                     "cpu_ms_of_run", quantiles(cpu_run, n), "exercised", exercised, "warm", warm,
+                     "warm_interpreter", warm_run);
 }
 
 struct slot {
@@ -178,14 +187,17 @@ static void *slot_main(void *arg)
     return NULL;
 }
 
-static json_t *bench_saturated(const char *path, const char *name, int seconds, int slots, const char *const *cmd)
+static json_t *bench_saturated(const char *path, const char *name, int seconds, int slots,
+                               const char *const *cmd)
 {
     static struct slot s[SLOTS_MAX];
     int runs = 0, failed = 0;
     slots = slots > SLOTS_MAX ? SLOTS_MAX : slots;
     int64_t t0 = mono_us();
     for (int i = 0; i < slots; i++) {
-        s[i] = (struct slot){ .path = path, .name = name, .cmd = cmd, .until_ms = mono_ms() + seconds * 1000 };
+        s[i] = (struct slot){
+            .path = path, .name = name, .cmd = cmd, .until_ms = mono_ms() + seconds * 1000
+        };
         if (pthread_create(&s[i].thread, NULL, slot_main, &s[i]) != 0) {
             abort();
         }
@@ -196,13 +208,16 @@ static json_t *bench_saturated(const char *path, const char *name, int seconds, 
         failed += s[i].failed;
     }
     double s_taken = (double)(mono_us() - t0) / 1e6;
-    return json_pack("{s:f,s:i,s:i,s:f}", "runs_per_s", runs / s_taken, "runs", runs, "failed", failed, "seconds", s_taken);
+    return json_pack("{s:f,s:i,s:i,s:f}", "runs_per_s", runs / s_taken, "runs", runs, "failed",
+                     failed, "seconds", s_taken);
 }
 
 int main(int argc, char **argv)
 {
     if (argc < 8 || strcmp(argv[6], "--") != 0) {
-        (void)fprintf(stderr, "use: brood-bench-lease SOCKET TEMPLATE N_IDLE SECONDS_SATURATED SLOTS -- CMD...\n");
+        (void)fprintf(
+            stderr,
+            "use: brood-bench-lease SOCKET TEMPLATE N_IDLE SECONDS_SATURATED SLOTS -- CMD...\n");
         return 2;
     }
     const char *const *cmd = (const char *const *)&argv[7];
@@ -213,7 +228,8 @@ int main(int argc, char **argv)
         (void)json_object_set_new(out, "idle", bench_idle(argv[1], argv[2], n, cmd));
     }
     if (seconds > 0) {
-        (void)json_object_set_new(out, "saturated", bench_saturated(argv[1], argv[2], seconds, slots, cmd));
+        (void)json_object_set_new(out, "saturated",
+                                  bench_saturated(argv[1], argv[2], seconds, slots, cmd));
     }
     char *text = json_dumps(out, JSON_INDENT(1) | JSON_REAL_PRECISION(4));
     (void)puts(text);

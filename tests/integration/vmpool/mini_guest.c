@@ -1,9 +1,11 @@
-/* The smallest agent that vmpool can snapshot: PID 1 of a test initramfs, without a root file system of its own.
+/* The smallest agent that vmpool can snapshot: PID 1 of a test initramfs, without a root file
+ * system of its own.
  *
- * It loads the modules named in /modules, opens the port brood.agent, says hello, and then answers PING with HELLO,
- * IDENTITY with READY, and RUN by running one of three built-in commands (argv[0]): "true" exits 0; "uptime" prints the
- * monotonic clock; "spin" runs until it is killed. vmpool's tests and the nested KVM test use it where the real
- * template would cost more time than it adds. */
+ * It loads the modules named in /modules, opens the port brood.agent, says hello, and then answers
+ * PING with HELLO, IDENTITY with READY, and RUN by running one of three built-in commands
+ * (argv[0]): "true" exits 0; "uptime" prints the monotonic clock; "spin" runs until it is killed.
+ * vmpool's tests and the nested KVM test use it where the real template would cost more time than
+ * it adds. */
 #include <errno.h>
 #include <fcntl.h>
 #include <dirent.h>
@@ -103,7 +105,8 @@ static void put(int fd, const void *data, size_t n)
 
 static uint8_t out[FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX];
 
-static void send_message(int fd, enum frame_type type, const pb_msgdesc_t *fields, const void *message)
+static void send_message(int fd, enum frame_type type, const pb_msgdesc_t *fields,
+                         const void *message)
 {
     int n = frame_encode(out, sizeof out, type, fields, message, NULL);
     if (n < 0) {
@@ -121,7 +124,8 @@ static void run(int fd, const guest_Run *r)
         struct timespec ts;
         (void)clock_gettime(CLOCK_MONOTONIC, &ts);
         char text[64];
-        int n = snprintf(text, sizeof text, "%lld\n", (long long)ts.tv_sec * 1000000000LL + ts.tv_nsec);
+        int n =
+            snprintf(text, sizeof text, "%lld\n", (long long)ts.tv_sec * 1000000000LL + ts.tv_nsec);
         uint8_t header[FRAME_HEADER_BYTES];
         frame_header(header, FRAME_OUTPUT, 1, (size_t)n);
         put(fd, header, sizeof header);

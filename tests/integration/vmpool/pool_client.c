@@ -65,9 +65,10 @@ static int receive(int fd, pool_PoolMessage *m, int fds[2], struct err *err)
         struct cmsghdr align;
         char bytes[CMSG_SPACE(2 * sizeof(int))];
     } control;
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     fds[0] = fds[1] = -1;
     ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC);
     if (n <= 0) {
@@ -82,12 +83,14 @@ static int receive(int fd, pool_PoolMessage *m, int fds[2], struct err *err)
         return err_set(err, ERR_PROTOCOL, "not a PoolMessage");
     }
     if (m->which_body == pool_PoolMessage_error_tag) {
-        return err_set(err, (enum err_code)code_of_word(m->body.error.code), "%s", m->body.error.text);
+        return err_set(err, (enum err_code)code_of_word(m->body.error.code), "%s",
+                       m->body.error.text);
     }
     return 0;
 }
 
-int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_lease *ret_lease, struct err *err)
+int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_lease *ret_lease,
+                      struct err *err)
 {
     static uint32_t last_id;
     cleanup_free pool_PoolMessage *m = calloc(1, sizeof *m);
@@ -181,7 +184,8 @@ static int write_all(int fd, const uint8_t *data, size_t n, struct err *err)
 }
 
 /* 1: *f is set. */
-static int next_frame(int fd, struct frame_parser *p, int64_t until_ms, struct frame *f, struct err *err)
+static int next_frame(int fd, struct frame_parser *p, int64_t until_ms, struct frame *f,
+                      struct err *err)
 {
     for (;;) {
         int rc = frame_parser_next(p, f, err);
@@ -205,7 +209,9 @@ static int next_frame(int fd, struct frame_parser *p, int64_t until_ms, struct f
 
 int guest_identity(int channel, int timeout_ms, struct err *err)
 {
-    guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "sandbox", .machine_id.size = 16, .entropy.size = 32 };
+    guest_Identity id = {
+        .realtime_ns = wall_ns(), .hostname = "sandbox", .machine_id.size = 16, .entropy.size = 32
+    };
     uint8_t out[512];
     if (getrandom(id.entropy.bytes, 32, 0) != 32 || getrandom(id.machine_id.bytes, 16, 0) != 16) {
         return err_sys(err, "getrandom");
@@ -219,7 +225,9 @@ int guest_identity(int channel, int timeout_ms, struct err *err)
     frame_parser_init(&p);
     int rc = next_frame(channel, &p, mono_ms() + timeout_ms, &f, err);
     if (rc == 1) {
-        rc = f.type == FRAME_READY ? 0 : err_set(err, ERR_PROTOCOL, "frame %d instead of Ready", (int)f.type);
+        rc = f.type == FRAME_READY
+                 ? 0
+                 : err_set(err, ERR_PROTOCOL, "frame %d instead of Ready", (int)f.type);
     }
     frame_parser_done(&p);
     return rc;
@@ -237,8 +245,8 @@ static void note_output(struct guest_result *r, const struct frame *f, int64_t t
     r->output[r->output_len] = 0;
 }
 
-static int collect(int channel, struct frame_parser *p, int timeout_ms, struct guest_result *r, int64_t t0,
-                   struct err *err)
+static int collect(int channel, struct frame_parser *p, int timeout_ms, struct guest_result *r,
+                   int64_t t0, struct err *err)
 {
     for (;;) {
         struct frame f;
@@ -251,7 +259,8 @@ static int collect(int channel, struct frame_parser *p, int timeout_ms, struct g
         }
         if (f.type == FRAME_OUTPUT) {
             note_output(r, &f, t0);
-        } else if (f.type == FRAME_STARTED && frame_decode(&f, guest_Started_fields, &s, err) == 0) {
+        } else if (f.type == FRAME_STARTED &&
+                   frame_decode(&f, guest_Started_fields, &s, err) == 0) {
             r->warm = s.warm;
         } else if (f.type == FRAME_EXIT) {
             rc = frame_decode(&f, guest_Exit_fields, &e, err);
@@ -259,13 +268,15 @@ static int collect(int channel, struct frame_parser *p, int timeout_ms, struct g
             r->signal = e.signal;
             r->total_us = mono_us() - t0;
             return rc;
-        } else if (f.type == FRAME_ERROR && frame_decode(&f, guest_GuestError_fields, &g, err) == 0) {
+        } else if (f.type == FRAME_ERROR &&
+                   frame_decode(&f, guest_GuestError_fields, &g, err) == 0) {
             return err_set(err, ERR_PROTOCOL, "the guest: %s: %s", g.what, g.text);
         }
     }
 }
 
-int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest_result *ret_result, struct err *err)
+int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest_result *ret_result,
+              struct err *err)
 {
     cleanup_free guest_Run *run = calloc(1, sizeof *run);
     cleanup_free uint8_t *out = malloc(FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX);
@@ -291,7 +302,8 @@ int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest
                                      .disk_bytes = 16u << 20,
                                      .open_files = 256,
                                      .output_bytes = 1u << 20 };
-    int n = frame_encode(out, FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX, FRAME_RUN, guest_Run_fields, run, err);
+    int n = frame_encode(out, FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX, FRAME_RUN, guest_Run_fields,
+                         run, err);
     if (n < 0) {
         return n;
     }

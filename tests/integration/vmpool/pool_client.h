@@ -24,8 +24,8 @@ struct guest_result {
 /* Connected SOCK_SEQPACKET socket. */
 MUST_CHECK int pool_client_connect(const char *path, int timeout_ms, struct err *err);
 /* A PoolError of the server is returned as the err_code of its word (ERR_INTERNAL when unknown). */
-MUST_CHECK int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_lease *ret_lease,
-                                 struct err *err);
+MUST_CHECK int pool_client_lease(int fd, const char *spec, bool saturated,
+                                 struct pool_lease *ret_lease, struct err *err);
 MUST_CHECK int pool_client_release(int fd, struct pool_lease *lease, struct err *err);
 MUST_CHECK int pool_client_status(int fd, pool_StatusReply *ret_status, struct err *err);
 /* Close what the lease holds. */
@@ -36,5 +36,5 @@ int pool_lease_pid(const struct pool_lease *lease);
 /* Send Identity and wait for Ready. */
 MUST_CHECK int guest_identity(int channel, int timeout_ms, struct err *err);
 /* Run argv (NULL at the end) and wait for its Exit. */
-MUST_CHECK int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest_result *ret_result,
-                         struct err *err);
+MUST_CHECK int guest_run(int channel, const char *const *argv, int timeout_ms,
+                         struct guest_result *ret_result, struct err *err);

@@ -1,7 +1,8 @@
 /* brood-vmpool with a real QEMU and a real template: who dies with whom, and that two forks differ.
  *
- * Needs a built home (BROOD_TEST_HOME: kernel, templates); without one the tests are skipped. Each test serves a home of its
- * own under /tmp whose folders are links to that one, so that snapshots are made once and locks do not clash. */
+ * Needs a built home (BROOD_TEST_HOME: kernel, templates); without one the tests are skipped. Each
+ * test serves a home of its own under /tmp whose folders are links to that one, so that snapshots
+ * are made once and locks do not clash. */
 #include <criterion/criterion.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,7 +40,8 @@ static pid_t start_pool(const char *log)
         (void)dup2(fd, 2);
         (void)setenv("BROOD_VMPOOL_SOCKET", pool.socket, 1);
         (void)setenv("BROOD_POOL_WARM_MIN", "1", 1);
-        (void)execl(BROOD_BINARY_DIR "/brood-vmpool", "brood-vmpool", "--home", pool.home, "serve", (char *)NULL);
+        (void)execl(BROOD_BINARY_DIR "/brood-vmpool", "brood-vmpool", "--home", pool.home, "serve",
+                    (char *)NULL);
         _exit(127);
     }
     return pid;
@@ -93,7 +95,8 @@ static void lease(int fd, struct pool_lease *l)
     struct err err = { 0 };
     int rc;
     int64_t until_ms = mono_ms() + TIMEOUT_MS;
-    while ((rc = pool_client_lease(fd, template_name(), false, l, &err)) == -ERR_NO_CAPACITY && mono_ms() < until_ms) {
+    while ((rc = pool_client_lease(fd, template_name(), false, l, &err)) == -ERR_NO_CAPACITY &&
+           mono_ms() < until_ms) {
     }
     cr_assert_eq(rc, 0, "%s", err.text);
     cr_assert_gt(pool_lease_pid(l), 0);
@@ -136,10 +139,12 @@ Test(vmpool, forks_differ_and_die_when_released, .init = setup, .fini = teardown
     struct guest_result r[LEASES];
     struct err err = { 0 };
     int pids[LEASES];
-    static const char *const argv[] = { "python3", "-c",
-                                        "import random, uuid, os, time\n"
-                                        "print(random.random(), uuid.uuid4(), os.urandom(8).hex(), end='')\n",
-                                        NULL };
+    static const char *const argv[] = {
+        "python3", "-c",
+        "import random, uuid, os, time\n"
+        "print(random.random(), uuid.uuid4(), os.urandom(8).hex(), end='')\n",
+        NULL
+    };
     int fd = connect_pool();
     for (int i = 0; i < LEASES; i++) {
         lease(fd, &l[i]);
@@ -177,13 +182,15 @@ Test(vmpool, another_client_cannot_release, .init = setup, .fini = teardown, .ti
     foreign = l;
     foreign.channel = foreign.schedstat = -1;
     cr_assert_eq(pool_client_release(other, &foreign, &err), 0);
-    cr_assert_eq(pool_client_status(other, s, &err), 0, "%s", err.text); /* the release was taken before this */
+    cr_assert_eq(pool_client_status(other, s, &err), 0, "%s",
+                 err.text); /* the release was taken before this */
     cr_assert_eq(s->snapshots_count, 1);
     cr_assert_eq(s->snapshots[0].leased, 1u);
     cr_assert_str_eq(s->snapshots[0].state, "ready");
     cr_assert_eq(s->leases_total, 1u);
     cr_assert_gt(s->memory_used_mib, 0u);
-    cr_assert_eq(pool_client_lease(other, "no-such-template", false, &foreign, &err), -ERR_NOT_FOUND);
+    cr_assert_eq(pool_client_lease(other, "no-such-template", false, &foreign, &err),
+                 -ERR_NOT_FOUND);
     cr_assert_eq(pool_client_lease(other, "../../etc", false, &foreign, &err), -ERR_INVALID);
     cr_assert(process_there(pool_lease_pid(&l)));
     pool_lease_close(&l);

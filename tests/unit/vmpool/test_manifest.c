@@ -6,9 +6,14 @@
 
 static struct manifest sample(void)
 {
-    struct engine_host host = { .name = "qemu-tcg", .vmm_version = "7.2", .machine = "microvm", .cpu_model = "qemu64",
+    struct engine_host host = { .name = "qemu-tcg",
+                                .vmm_version = "7.2",
+                                .machine = "microvm",
+                                .cpu_model = "qemu64",
                                 .tsc_khz = 2100000 };
-    struct template_info t = { .name = "python", .digest = "abc", .kernel_digest = "k1", .memory_mib = 256, .vcpus = 1 };
+    struct template_info t = {
+        .name = "python", .digest = "abc", .kernel_digest = "k1", .memory_mib = 256, .vcpus = 1
+    };
     struct manifest m;
     manifest_wanted(&m, &host, &t);
     return m;
@@ -85,8 +90,21 @@ Test(template, spec)
     cr_assert_eq(template_spec_parse("c-12.1@00ff", name, digest, &err), 0);
     cr_assert_str_eq(name, "c-12.1");
     cr_assert_str_eq(digest, "00ff");
-    static const char *const bad[] = { "", "@", "a@", "@a", "../x", "a/b", ".", "..", "a@..", "a@b@c", "-x", "a b",
-                                       "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa" };
+    static const char *const bad[] = {
+        "",
+        "@",
+        "a@",
+        "@a",
+        "../x",
+        "a/b",
+        ".",
+        "..",
+        "a@..",
+        "a@b@c",
+        "-x",
+        "a b",
+        "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+    };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         cr_assert_eq(template_spec_parse(bad[i], name, digest, &err), -ERR_INVALID, "%s", bad[i]);
     }

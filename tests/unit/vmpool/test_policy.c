@@ -17,7 +17,8 @@ Test(policy, target_follows_the_rate_between_the_limits)
     struct policy_rate r = { 0 };
     int64_t now = 50000;
     policy_cloned(&r, 200000);
-    for (int i = 0; i < 400; i++, now += 50) { /* 20 a second: 4 arrive during a clone, and half as much again */
+    for (int i = 0; i < 400;
+         i++, now += 50) { /* 20 a second: 4 arrive during a clone, and half as much again */
         policy_arrived(&r, now);
     }
     uint32_t target = policy_target(&r, &limits, now);
@@ -27,7 +28,8 @@ Test(policy, target_follows_the_rate_between_the_limits)
     }
     cr_assert_eq(policy_target(&r, &limits, now), 16);
     cr_assert_eq(policy_target(&r, &limits, now + 60000), 2, "a burst is forgotten");
-    cr_assert_eq(policy_target(&r, &limits, now - 1000000), 16, "a clock that steps back is no trouble");
+    cr_assert_eq(policy_target(&r, &limits, now - 1000000), 16,
+                 "a clock that steps back is no trouble");
 }
 
 Test(policy, limits_that_contradict)
@@ -55,7 +57,8 @@ Test(policy, budget)
 {
     cr_assert_eq(policy_cost_mib(512, true), 512 + POLICY_OVERHEAD_MIB);
     cr_assert_eq(policy_cost_mib(512, false), POLICY_WARM_MIB);
-    cr_assert_eq(policy_cost_mib(8, false), 8 + POLICY_OVERHEAD_MIB, "never more than it could touch");
+    cr_assert_eq(policy_cost_mib(8, false), 8 + POLICY_OVERHEAD_MIB,
+                 "never more than it could touch");
     cr_assert(policy_fits(0, 100, 100));
     cr_assert(!policy_fits(1, 100, 100), "one above");
     cr_assert(policy_fits(100, 0, 100));

@@ -4,11 +4,12 @@
 
 #include "vmpool/qmp.h"
 
-static const char stream[] = "{\"QMP\": {\"version\": {}, \"capabilities\": []}}\r\n"
-                             "{\"return\": {}, \"id\": 1}\r\n"
-                             "\r\n"
-                             "{\"timestamp\": {}, \"event\": \"MIGRATION\", \"data\": {\"status\": \"completed\"}}\r\n"
-                             "{\"id\": 2, \"error\": {\"class\": \"GenericError\", \"desc\": \"no\"}}\n";
+static const char stream[] =
+    "{\"QMP\": {\"version\": {}, \"capabilities\": []}}\r\n"
+    "{\"return\": {}, \"id\": 1}\r\n"
+    "\r\n"
+    "{\"timestamp\": {}, \"event\": \"MIGRATION\", \"data\": {\"status\": \"completed\"}}\r\n"
+    "{\"id\": 2, \"error\": {\"class\": \"GenericError\", \"desc\": \"no\"}}\n";
 
 static void expect_all(size_t step)
 {
@@ -67,8 +68,13 @@ static int feed_line(const char *line, struct err *err)
 
 Test(qmp, nonsense_is_refused)
 {
-    static const char *const bad[] = { "[]\n", "{\n", "42\n", "{\"foo\": 1}\n", "{\"event\": 7}\n",
-                                       "{\"return\": 1, \"return\": 2}\n", "\xff\xfe\n" };
+    static const char *const bad[] = { "[]\n",
+                                       "{\n",
+                                       "42\n",
+                                       "{\"foo\": 1}\n",
+                                       "{\"event\": 7}\n",
+                                       "{\"return\": 1, \"return\": 2}\n",
+                                       "\xff\xfe\n" };
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         struct err err = { 0 };
         cr_assert_eq(feed_line(bad[i], &err), -ERR_PROTOCOL, "%s", bad[i]);

@@ -11,7 +11,8 @@
 
 #define MIB (1u << 20)
 
-/* 4 MiB with one page of data at 1 MiB, one written page of zeros at 2 MiB, and data in the last page. */
+/* 4 MiB with one page of data at 1 MiB, one written page of zeros at 2 MiB, and data in the last
+ * page. */
 static int make_ram(void)
 {
     int fd;

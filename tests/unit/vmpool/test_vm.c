@@ -58,9 +58,12 @@ Test(vm, a_clones_life)
         enum vm_state to;
         enum vm_action action;
     } life[] = {
-        { VM_EV_CLONE, VM_LOADING, VM_DO_START },        { VM_EV_LOADED, VM_EXERCISING, VM_DO_EXERCISE },
-        { VM_EV_EXERCISED, VM_PAUSING, VM_DO_PAUSE },    { VM_EV_PAUSED, VM_WARM, VM_DO_READY },
-        { VM_EV_LEASE, VM_LEASED, VM_DO_RESUME },        { VM_EV_KILL, VM_DYING, VM_DO_DESTROY },
+        { VM_EV_CLONE, VM_LOADING, VM_DO_START },
+        { VM_EV_LOADED, VM_EXERCISING, VM_DO_EXERCISE },
+        { VM_EV_EXERCISED, VM_PAUSING, VM_DO_PAUSE },
+        { VM_EV_PAUSED, VM_WARM, VM_DO_READY },
+        { VM_EV_LEASE, VM_LEASED, VM_DO_RESUME },
+        { VM_EV_KILL, VM_DYING, VM_DO_DESTROY },
         { VM_EV_EXITED, VM_DEAD, VM_DO_FREE },
     };
     enum vm_state s = VM_NEW;
