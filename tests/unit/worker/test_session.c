@@ -201,8 +201,9 @@ Test(session, stdin_is_sent_on_demand, .timeout = 60)
 {
     size_t n = 3u << 20;
     char *json = malloc(n + 200);
-    int head = sprintf(json, "{\"template\":\"t\",\"command\":[\"cat\"],\"limits\":{\"output_"
-                             "bytes\":16777216},\"stdin\":\"");
+    int head = snprintf(json, 200,
+                        "{\"template\":\"t\",\"command\":[\"cat\"],\"limits\":{\"output_"
+                        "bytes\":16777216},\"stdin\":\"");
     memset(json + head, 'z', n);
     memcpy(json + head + n, "\"}", 3);
     struct played p;
