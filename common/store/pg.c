@@ -71,12 +71,13 @@ static int connect_now(struct pg *pg, struct err *err)
     if (PQstatus(pg->conn) != CONNECTION_OK) {
         return unavailable(pg, err);
     }
-    /* No sequential scans: a plan is cached while a table is empty and would be kept when it is
-     * not, until the next ANALYZE; every statement on the hot path has its index. No JIT: it costs
+    /* Plans are cached and may be made while a table is empty, so they must not depend on its size:
+     * no sequential scans (every statement on the hot path has its index) and no bitmap scans (the
+     * next waiting jobs are read off the ordered index, not collected and sorted). No JIT: it costs
      * more than these statements take. */
-    PGresult *res = PQexec(
-        pg->conn, "SET client_min_messages = warning; SET jit = off; SET enable_seqscan = off;"
-                  " SET TIME ZONE 'UTC'");
+    PGresult *res = PQexec(pg->conn, "SET client_min_messages = warning; SET jit = off; SET "
+                                     "enable_seqscan = off; SET enable_bitmapscan = off;"
+                                     " SET TIME ZONE 'UTC'");
     if (PQresultStatus(res) != PGRES_COMMAND_OK) {
         return pg_fail(pg, res, "set up the session", err);
     }

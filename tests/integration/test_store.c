@@ -43,7 +43,6 @@ static void submit_n(const char *batch, int n, struct id *ret_ids)
         if (ret_ids) {
             ret_ids[i] = items[i].ret_id;
         }
-        job_spec_free((struct job_spec *)(uintptr_t)items[i].spec);
     }
     free(items);
 }

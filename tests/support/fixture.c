@@ -336,8 +336,14 @@ void fixture_open(struct fixture *f)
     MUST(queue_setup(&f->queue, &err_));
 }
 
+static struct job_spec *specs[1024]; /* handed out in this test */
+static int n_specs;
+
 void fixture_close(struct fixture *f)
 {
+    while (n_specs > 0) {
+        job_spec_free(specs[--n_specs]);
+    }
     pg_close(&f->pg);
     queue_close(&f->queue);
 }
@@ -359,7 +365,7 @@ long fixture_number(struct fixture *f, const char *sql)
     return strtol(text, NULL, 10);
 }
 
-struct job_spec *fixture_job(const char *command, const char *key)
+const struct job_spec *fixture_job(const char *command, const char *key)
 {
     json_t *o = json_pack("{s:s, s:s, s:s*}", "template", "python", "command", command,
                           "idempotency_key", key);
@@ -368,5 +374,7 @@ struct job_spec *fixture_job(const char *command, const char *key)
     struct job_spec *spec = NULL;
     MUST(job_parse(text, strlen(text), &spec, &err_));
     free(text);
+    cr_assert_lt(n_specs, (int)(sizeof specs / sizeof specs[0]));
+    specs[n_specs++] = spec;
     return spec;
 }

@@ -51,5 +51,6 @@ void fixture_close(struct fixture *f);
  * error. */
 void fixture_value(struct fixture *f, const char *sql, char *out, size_t room);
 long fixture_number(struct fixture *f, const char *sql);
-/* A parsed job for the template python. command: a shell line; key: idempotency key or NULL. */
-struct job_spec *fixture_job(const char *command, const char *key);
+/* A parsed job for the template python. command: a shell line; key: idempotency key or NULL.
+ * Owned by the fixture: freed by fixture_close. */
+const struct job_spec *fixture_job(const char *command, const char *key);
