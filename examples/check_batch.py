@@ -108,6 +108,11 @@ def run(argv, work, limits, uid, stdin=b"", env=None):
         return child.returncode, out.read(), err.read(), late
 
 
+def setup_command(job):
+    setup = job["setup"]
+    return setup["command"] if isinstance(setup, dict) else setup
+
+
 def verdict(job, uid):
     with tempfile.TemporaryDirectory(prefix="brood-check.") as work:
         for item in job.get("files", []):
@@ -120,11 +125,11 @@ def verdict(job, uid):
                 for name in names:
                     os.chown(os.path.join(folder, name), uid, uid)
         if "setup" in job:
-            setup = job["setup"]
-            code = run(setup, work, {**DEFAULTS, "memory_mib": 1024, "processes": 256}, uid)[0]
+            code = run(setup_command(job), work, {**DEFAULTS, "memory_mib": 1024, "processes": 256}, uid)[0]
             if code != 0:
                 return "compile_error"
         limits = {**DEFAULTS, **job.get("limits", {})}
+        limits["cpu_ms"] = min(limits["cpu_ms"], 10000)
         if job["labels"]["expected_verdict"] != "memory_limit":
             limits["memory_mib"] = 1024
         if job["labels"]["expected_verdict"] == "process_limit":
@@ -155,7 +160,7 @@ def agrees(expected, got):
 def main(argv):
     path = argv[0] if argv else Path(__file__).resolve().parent / "batch.jsonl"
     jobs = [json.loads(line) for line in open(path, encoding="utf-8")]
-    need = {job["setup"][0] for job in jobs if "setup" in job} | {"python3"}
+    need = {setup_command(job)[0] for job in jobs if "setup" in job} | {"python3"}
     missing = sorted(tool for tool in need if not shutil.which(tool))
     if missing:
         sys.exit(f"not installed: {', '.join(missing)}")

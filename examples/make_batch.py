@@ -30,6 +30,9 @@ KINDS = (
     ("c", ".cc", "c", "main.cc", ["g++", "-O1", "-o", "prog", "main.cc"], ["./prog"]),
     ("shell", ".sh", "python", "main.sh", None, ["/bin/sh", "main.sh"]),
 )
+# Generous, so that a busy machine changes no verdict: only a job that is about a limit sets it low.
+LIMITS = {"cpu_ms": 30000, "wall_ms": 180000}
+SETUP_LIMITS = {"cpu_ms": 60000, "wall_ms": 300000}
 MANIFEST_KEYS = {"suite", "verdict", "compare", "tolerance", "exit_code", "args", "env", "limits", "command", "setup"}
 
 
@@ -64,10 +67,11 @@ def job(manifest, path, kind):
         "command": manifest.get("command", command),
     }
     if manifest.get("setup", setup):
-        out["setup"] = manifest.get("setup", setup)
-    for key in ("args", "env", "limits"):
+        out["setup"] = {"command": manifest.get("setup", setup), "limits": SETUP_LIMITS}
+    for key in ("args", "env"):
         if key in manifest:
             out[key] = manifest[key]
+    out["limits"] = {**LIMITS, **manifest.get("limits", {})}
     if path.with_suffix(".in").exists():
         out["stdin"] = as_json(path.with_suffix(".in").read_bytes())
     expect = {"exit_code": manifest.get("exit_code", 0)}
@@ -96,7 +100,7 @@ def record():
             for item in spec["files"]:
                 Path(work, item["path"]).write_text(item["text"])
             if "setup" in spec:
-                subprocess.run(spec["setup"], cwd=work, check=True, stderr=subprocess.DEVNULL)
+                subprocess.run(spec["setup"]["command"], cwd=work, check=True, stderr=subprocess.DEVNULL)
             given = path.with_suffix(".in")
             done = subprocess.run(spec["command"] + spec.get("args", []), cwd=work, timeout=20, stdout=subprocess.PIPE,
                                   input=given.read_bytes() if given.exists() else b"",
