@@ -110,7 +110,7 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
         return rc;
     }
     strs_env_defaults(&vars, env->env_defaults, env->env_defaults_n);
-    memset(run, 0, offsetof(struct run, stdin_data));
+    memset(run, 0, offsetof(struct run, stdin_data)); /* all but what is large */
     bool warm = msg->warm && !msg->as_root && strs_fits_warm(&argv, &vars);
     struct slot *slot = slots_take(env->slots, warm);
     if (!slot) {

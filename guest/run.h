@@ -37,8 +37,8 @@ struct run {
     uint64_t stdin_total, stdin_got,
         stdin_asked; /* asked: the sum of what the host may have sent */
     size_t stdin_at, stdin_len;
-    uint8_t stdin_data[2 * RUN_STDIN_BYTES];
     char exec_error[160];
+    uint8_t stdin_data[2 * RUN_STDIN_BYTES]; /* last: not cleared for each run */
 };
 
 struct run_env { /* of the machine, the same for all runs */

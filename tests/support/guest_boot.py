@@ -237,7 +237,7 @@ class Guest:
                   field(6, len(stdin) if stdin_bytes is None else stdin_bytes) + field(7, packed) + field(8, warm) +
                   field(9, trusted))
 
-    def finish(self, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0):
+    def finish(self, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0, kill_at_bytes=None):
         result = Result()
         begin = time.monotonic()
         at = 0
@@ -262,6 +262,9 @@ class Guest:
                     result.first_byte_s = time.monotonic() - begin
                 target = result.stdout if stream == 1 else result.stderr
                 target += payload
+                if kill_at_bytes is not None and not killed and len(result.stdout) >= kill_at_bytes:
+                    self.send(KILL, field(1, self.numbers))
+                    killed = True
                 if read_delay_s:
                     time.sleep(read_delay_s)
             elif kind == STARTED:
@@ -281,6 +284,6 @@ class Guest:
             else:
                 raise GuestFailed(f'frame {kind} during a run')
 
-    def run(self, argv, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0, **options):
+    def run(self, argv, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0, kill_at_bytes=None, **options):
         self.start(argv, stdin=stdin, **options)
-        return self.finish(stdin, kill_after_s, timeout_s, read_delay_s)
+        return self.finish(stdin, kill_after_s, timeout_s, read_delay_s, kill_at_bytes)
