@@ -51,7 +51,7 @@ void capture_add(struct capture *c, const void *data, size_t n)
     const uint64_t stored_max = (uint64_t)c->limit + CAPTURE_SLACK_BYTES;
     uint64_t at = c->total;
     c->total += n;
-    if (at >= stored_max) {
+    if (n == 0 || at >= stored_max) {
         return;
     }
     if (n > stored_max - at) {
