@@ -27,6 +27,10 @@ static void put_run(json_t *obj, const struct run_result *r)
     (void)json_object_set_new(obj, "cpu_us", json_integer(r->cpu_us));
     (void)json_object_set_new(obj, "wall_us", json_integer(r->wall_us));
     (void)json_object_set_new(obj, "memory_peak_bytes", json_integer(r->memory_peak_bytes));
+    (void)json_object_set_new(obj, "disk_used_bytes", json_integer(r->disk_used_bytes));
+    (void)json_object_set_new(obj, "oom_kills", json_integer(r->oom_kills));
+    (void)json_object_set_new(obj, "process_refusals", json_integer(r->process_refusals));
+    (void)json_object_set_new(obj, "leftover_processes", json_integer(r->leftover_processes));
     if (r->exec_error[0]) {
         (void)json_object_set_new(obj, "exec_error", json_string(r->exec_error));
     }
@@ -62,6 +66,8 @@ static void put_result(json_t *obj, const struct job_result *r)
                                     (json_int_t)r->limit_value, "used", (json_int_t)r->limit_used)
                         : json_null();
     (void)json_object_set_new(obj, "limit", limit);
+    (void)json_object_set_new(obj, "compare",
+                              r->compared ? json_string(compare_word(r->compare)) : json_null());
     put_run(obj, &r->run);
     json_t *setup = json_null();
     if (r->setup.present) {

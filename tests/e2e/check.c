@@ -75,12 +75,12 @@ static void check_run_value(struct checking *c, const char *path, const json_t *
 
 static void check_exit_code(struct checking *c, const json_t *want)
 {
-    check_run_value(c, "run.exit_code", want);
+    check_run_value(c, "exit_code", want);
 }
 
 static void check_signal(struct checking *c, const json_t *want)
 {
-    check_run_value(c, "run.signal", want);
+    check_run_value(c, "signal", want);
 }
 
 /* {"name": .., "value": ..}: a limit verdict names the limit, its value and what was used. */
@@ -99,7 +99,7 @@ static void check_limit(struct checking *c, const json_t *want)
     }
 }
 
-/* {"run.cpu_us": [lo, hi]}: numbers; null is an open end. */
+/* {"cpu_us": [lo, hi]}: numbers; null is an open end. */
 static void check_range(struct checking *c, const json_t *want)
 {
     const char *path;
@@ -118,7 +118,7 @@ static void check_range(struct checking *c, const json_t *want)
     }
 }
 
-/* {"run.stdout.truncated": true}: any values. */
+/* {"stdout.truncated": true}: any values. */
 static void check_equal(struct checking *c, const json_t *want)
 {
     const char *path;
@@ -251,11 +251,11 @@ static void check_stream_rules(struct checking *c, const json_t *want, const str
     }
 }
 
-static void check_stream(struct checking *c, const json_t *want, const char *run,
+static void check_stream(struct checking *c, const json_t *want, const json_t *run,
                          const char *stream)
 {
     cleanup_buf struct buf b;
-    e2e_output(c->result, run, stream, &b);
+    e2e_output(run, stream, &b);
     if (json_is_string(want)) {
         json_t *is = json_pack("{s:O}", "is", want);
         check_stream_rules(c, is, &b);
@@ -267,17 +267,17 @@ static void check_stream(struct checking *c, const json_t *want, const char *run
 
 static void check_stdout(struct checking *c, const json_t *want)
 {
-    check_stream(c, want, "run", "stdout");
+    check_stream(c, want, c->result, "stdout");
 }
 
 static void check_stderr(struct checking *c, const json_t *want)
 {
-    check_stream(c, want, "run", "stderr");
+    check_stream(c, want, c->result, "stderr");
 }
 
 static void check_setup_stderr(struct checking *c, const json_t *want)
 {
-    check_stream(c, want, "setup", "stderr");
+    check_stream(c, want, e2e_at(c->result, "setup"), "stderr");
 }
 
 /* ---- the table ---- */
@@ -328,8 +328,8 @@ int case_check_relation(const json_t *case_, const json_t *results, struct buf *
     for (size_t i = 0; i < n; i++) {
         for (size_t j = i + 1; j < n; j++) {
             cleanup_buf struct buf a, b;
-            e2e_output(json_array_get(results, i), "run", "stdout", &a);
-            e2e_output(json_array_get(results, j), "run", "stdout", &b);
+            e2e_output(json_array_get(results, i), "stdout", &a);
+            e2e_output(json_array_get(results, j), "stdout", &b);
             bool equal =
                 a.len == b.len && memcmp(a.len ? a.data : "", b.len ? b.data : "", a.len) == 0;
             if (equal == distinct) {

@@ -365,15 +365,13 @@ static void add_bytes(const json_t *obj, const char *key, struct buf *b)
     buf_commit(b, got);
 }
 
-void e2e_output(const json_t *result, const char *run, const char *stream, struct buf *ret_bytes)
+void e2e_output(const json_t *run, const char *stream, struct buf *ret_bytes)
 {
-    char path[64], tail[64];
-    (void)snprintf(path, sizeof path, "%s", run);
+    char tail[64];
     (void)snprintf(tail, sizeof tail, "%s_tail", stream);
     buf_init(ret_bytes, E2E_OUT_MAX);
-    const json_t *at = e2e_at(result, path);
-    add_bytes(at, stream, ret_bytes);
-    add_bytes(at, tail, ret_bytes);
+    add_bytes(run, stream, ret_bytes);
+    add_bytes(run, tail, ret_bytes);
 }
 
 const char *e2e_verdict(const json_t *result)

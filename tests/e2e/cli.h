@@ -66,9 +66,8 @@ json_t *e2e_python(const char *code);
 json_t *e2e_shell(const char *line);
 /* Follow "a.b.c" through objects; NULL when a part is missing. */
 const json_t *e2e_at(const json_t *v, const char *path);
-/* The kept bytes of "stdout" or "stderr" of a result line: head, then tail. run is "run" or
- * "setup". */
-void e2e_output(const json_t *result, const char *run, const char *stream, struct buf *ret_bytes);
+/* The kept bytes of "stdout" or "stderr" of a result line (or of its "setup"): head, then tail. */
+void e2e_output(const json_t *run, const char *stream, struct buf *ret_bytes);
 /* Text of the verdict of a result line; "" when there is none. */
 const char *e2e_verdict(const json_t *result);
 

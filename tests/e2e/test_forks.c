@@ -14,7 +14,7 @@
 static char *text_of(const json_t *result)
 {
     struct buf b;
-    e2e_output(result, "run", "stdout", &b);
+    e2e_output(result, "stdout", &b);
     return buf_take(&b, NULL);
 }
 
