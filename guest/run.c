@@ -11,7 +11,6 @@
 #include "guest/boot.h"
 #include "guest/spawn.h"
 
-#define STACK_BYTES_MIN ((uint64_t)64 << 20)
 #define OPEN_FILES_MIN 16u
 #define OPEN_FILES_DEFAULT 1024u
 #define PROCESSES_DEFAULT 64u
@@ -53,7 +52,7 @@ static int launch(struct run *run, const struct run_env *env, const guest_Run *m
     }
     uint64_t files = msg->limits.open_files ? msg->limits.open_files : OPEN_FILES_DEFAULT;
     files = files < OPEN_FILES_MIN ? OPEN_FILES_MIN : files;
-    uint64_t stack = memory > STACK_BYTES_MIN ? memory : STACK_BYTES_MIN;
+    uint64_t stack = run_stack_bytes(memory);
     uint32_t processes = msg->limits.processes ? msg->limits.processes : PROCESSES_DEFAULT;
     int rc = disk_limit(env->disk, msg->limits.disk_bytes, err);
     rc = rc ? rc : cgroup_limit(&slot->cg, memory, processes, err);

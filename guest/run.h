@@ -41,6 +41,21 @@ struct run {
     uint8_t stdin_data[2 * RUN_STDIN_BYTES]; /* last: not cleared for each run */
 };
 
+#define RUN_STACK_BYTES_MIN ((uint64_t)8 << 20)
+#define RUN_STACK_BYTES_MAX ((uint64_t)64 << 20)
+
+/* RLIMIT_STACK of a run with this memory limit: half of it, so that an endless recursion meets the
+ * end of its stack (SIGSEGV, a runtime error) before the memory limit, which would hide what went
+ * wrong. At most 64 MiB: a warm interpreter's address space was laid out at its own exec, with a
+ * gap of 128 MiB below the stack whatever the limit is raised to later. Pure. */
+static inline uint64_t run_stack_bytes(uint64_t memory_bytes)
+{
+    uint64_t half = memory_bytes / 2;
+    return half < RUN_STACK_BYTES_MIN   ? RUN_STACK_BYTES_MIN
+           : half > RUN_STACK_BYTES_MAX ? RUN_STACK_BYTES_MAX
+                                        : half;
+}
+
 struct run_env { /* of the machine, the same for all runs */
     struct slots *slots;
     struct disk *disk;

@@ -7,7 +7,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "scheduler/retry.h"
+#include "common/model/retry.h"
 #include "scheduler/scheduler.h"
 
 #define EXPIRED_TURN_MAX 64

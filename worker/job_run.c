@@ -6,12 +6,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sodium.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/model/retry.h"
 #include "worker/judge.h"
-#include "worker/retry.h"
 
 #define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
 
@@ -52,8 +51,9 @@ static void fail(struct slot *s, struct commit_entry *e, const struct err *why)
 {
     const struct config *c = s->shared->config;
     e->failed = true;
-    e->delay_ms = retry_delay_ms(c->sched_retry_base_ms, c->sched_retry_max_ms, e->claim.attempt,
-                                 randombytes_random());
+    struct retry_policy policy = { .base_ms = c->sched_retry_base_ms,
+                                   .max_ms = c->sched_retry_max_ms };
+    e->delay_ms = retry_backoff_ms(&policy, e->claim.attempt, retry_seed(e->claim.job_id));
     (void)snprintf(e->reason, sizeof e->reason, "%s", why->text);
     if (why->code == ERR_STALE) {
         return; /* given up on purpose: whoever did it has told why */
@@ -110,7 +110,7 @@ static int lease_patiently(struct slot *s, const char *template_name, bool satur
 }
 
 /* Everything between claim and verdict. 0: e->result is complete; else the attempt failed. */
-static int run(struct slot *s, const struct job_spec *spec, bool saturated, struct commit_entry *e,
+static int run(struct slot *s, struct job_spec *spec, bool saturated, struct commit_entry *e,
                struct moments *m, struct err *err)
 {
     struct job_result *r = &e->result;
@@ -123,6 +123,8 @@ static int run(struct slot *s, const struct job_spec *spec, bool saturated, stru
     m->leased_us = mono_us();
     r->leased_wall_ms = wall_ms();
     r->lease_us = m->leased_us - lease_start_us;
+    struct template_info machine = { .memory_mib = lease.memory_mib, .vcpus = lease.vcpus };
+    job_clamp_to_template(spec, &machine);
 
     if (lease.cpu_fd < 0) {
         log_warn("no CPU meter for the sandbox: the guest's own figure is used", "job",

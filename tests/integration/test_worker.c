@@ -365,6 +365,22 @@ Test(worker, a_full_host_costs_no_attempt)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+/* A limit that nobody gave fits the machine, so that it is the guest's cgroup that ends the run. */
+Test(worker, a_default_memory_limit_fits_a_small_machine)
+{
+    fake_pool_stop(pool);
+    start_pool(POOL_SMALL);
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    struct result_row row;
+    OK(store_job(&f.pg, id.text, &row, &err));
+    cr_assert_eq(row.result.memory_mib, 128);
+    cr_assert_eq(row.result.limits.memory_mib, 128 - TEMPLATE_MEMORY_RESERVE_MIB);
+    result_row_done(&row);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, claims_nothing_without_vmpool)
 {
     fake_pool_stop(pool);

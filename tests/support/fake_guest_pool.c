@@ -85,7 +85,7 @@ static void lease(struct fake_pool *p, struct connection *c, uint32_t id)
     m.which_body = pool_PoolMessage_lease_reply_tag;
     m.body.lease_reply = (pool_LeaseReply){ .lease = (uint64_t)i + 1,
                                             .vcpus = 1,
-                                            .memory_mib = 512,
+                                            .memory_mib = p->mode == POOL_SMALL ? 128 : 512,
                                             .snapshot = "sha256:fake",
                                             .engine = "fake",
                                             .warm = true };

@@ -1,6 +1,5 @@
 #include <criterion/criterion.h>
 
-#include "worker/retry.h"
 #include "worker/session_table.h"
 
 /* The whole product of states and frames against what a guest may do, written down a second time.
@@ -23,19 +22,5 @@ Test(session_table, whole_product)
             cr_assert_eq(session_next((enum session_state)s, (enum frame_type)t), want[s][t] - 1,
                          "%s, frame %d", session_state_word((enum session_state)s), t);
         }
-    }
-}
-
-Test(retry, doubles_up_to_the_maximum_with_jitter)
-{
-    cr_assert_eq(retry_delay_ms(200, 30000, 1, 0), 200);
-    cr_assert_eq(retry_delay_ms(200, 30000, 2, 0), 400);
-    cr_assert_eq(retry_delay_ms(200, 30000, 3, 0), 800);
-    cr_assert_eq(retry_delay_ms(200, 30000, 99, 0), 30000);
-    cr_assert_eq(retry_delay_ms(0, 30000, 99, 5), 0);
-    cr_assert_eq(retry_delay_ms(500, 100, 1, 0), 100);
-    for (uint32_t r = 0; r < 0xf0000000u; r += 0x01000000u) {
-        int64_t d = retry_delay_ms(200, 30000, 3, r);
-        cr_assert(d > 400 && d <= 800, "%ld", (long)d);
     }
 }

@@ -1,4 +1,5 @@
-/* When a job whose attempt failed through our fault may run again. Pure. */
+/* When a job whose attempt failed through our fault may run again: the one rule of scheduler and
+ * worker. Pure. */
 #pragma once
 #include <stdint.h>
 

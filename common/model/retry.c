@@ -1,4 +1,4 @@
-#include "scheduler/retry.h"
+#include "common/model/retry.h"
 
 #include <assert.h>
 

@@ -1,5 +1,5 @@
 #include <criterion/criterion.h>
-#include "scheduler/retry.h"
+#include "common/model/retry.h"
 
 static const struct retry_policy policy = { .base_ms = 200, .max_ms = 30000 };
 
