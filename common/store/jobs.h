@@ -74,6 +74,13 @@ MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attem
 /* scheduled -> running, best effort, not on the latency path (may be batched). */
 MUST_CHECK int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err);
 
+/* ---- taking back ---- */
+/* Up to max jobs of the batch that have not ended: cancelled, with a result row and no usage; a running attempt commits nothing
+ * afterwards. Returns how many, their ids in ret_ids; call again until 0. Follow it with queue_ready_drop. */
+MUST_CHECK int store_cancel(struct pg *pg, const char *batch_id, int max, struct id *ret_ids, struct err *err);
+/* Batches of that name with jobs that have not ended, oldest first; returns how many (up to max). */
+MUST_CHECK int store_open_batches(struct pg *pg, const char *tenant, const char *name, int max, struct id *ret_ids, struct err *err);
+
 /* ---- reading back ---- */
 struct batch_counts {
     int total, done;                   /* done = terminal */

@@ -82,6 +82,9 @@ MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer, const ch
                                  struct err *err);
 /* XACK + XDEL, pipelined. */
 MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err);
+/* Remove the entries of these jobs, claimed or not; a worker that runs one learns it at its next renewal. n up to QUEUE_DROP_MAX. */
+#define QUEUE_DROP_MAX 1000
+MUST_CHECK int queue_ready_drop(struct queue *q, const char *const *job_ids, int n, struct err *err);
 struct expired_claim {
     char stream_id[40], job_id[ID_TEXT_BYTES], worker[64];
     int attempt;

@@ -1,7 +1,8 @@
 #!/usr/bin/python3
 """The guest agent in real machines, without the pool: guest_agent.py HOME [NAME...]. Exit status 1 when a check fails.
 
-HOME is a home folder with kernel/current and the templates python and c (templates/build-kernel, templates/build).
+HOME is a home folder with kernel/current and the templates python and c (templates/build-kernel, templates/build);
+--home-of-tests: the one of the other end-to-end tests (BROOD_TEST_HOME, or test-home below BROOD_BUILD).
 No check depends on how fast the machine is.
 """
 import os
@@ -237,6 +238,8 @@ SUITES = {
 
 def main():
     home, names = sys.argv[1], sys.argv[2:]
+    if home == '--home-of-tests':
+        home = os.environ.get('BROOD_TEST_HOME') or os.path.join(os.environ['BROOD_BUILD'], 'test-home')
     failed = count = 0
     for template, (before, after) in SUITES.items():
         checks = [c for c in before + after if not names or c.__name__ in names]

@@ -440,6 +440,74 @@ Test(store, output_bytes_survive)
     job_result_done(&r);
 }
 
+/* ---- taking back ---- */
+
+Test(store, cancel_ends_what_has_not_ended)
+{
+    struct id batch = id_new(), other = id_new(), ids[4], open[4];
+    submit_n(batch.text, 4, NULL);
+    submit_n(other.text, 1, NULL);
+    struct dispatch_row rows[3];
+    cr_assert_eq(store_dispatch(&f.pg, 3, rows, &err), 3, "%s", err.text);
+    struct job_result r;
+    make_result(&r, VERDICT_ACCEPTED, "x", 1);
+    cr_assert(commit_one(rows[0].job_id, 1, "w", &r));
+    cr_assert_eq(store_open_batches(&f.pg, "default", "a batch", 4, open, &err), 2);
+    cr_assert_str_eq(open[0].text, batch.text);
+    cr_assert_eq(store_open_batches(&f.pg, "default", "another", 4, open, &err), 0);
+
+    cr_assert_eq(store_cancel(&f.pg, batch.text, 2, ids, &err), 2);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, 4, ids + 2, &err), 1);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, 4, ids, &err), 0);
+    cr_assert(!commit_one(rows[1].job_id, 1, "w", &r), "a cancelled job's attempt committed");
+    OK(store_mark_running(&f.pg, rows[2].job_id, 1, &err));
+    struct batch_counts c;
+    OK(store_batch_counts(&f.pg, batch.text, &c, &err));
+    cr_assert_eq(c.done, 4);
+    cr_assert_eq(c.by_state[STATE_CANCELLED], 3);
+    cr_assert_eq(c.by_verdict[VERDICT_ACCEPTED], 1);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM results"), 4);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM usage_records"), METER_COUNT);
+    struct result_row row;
+    OK(store_job(&f.pg, rows[1].job_id, &row, &err));
+    cr_assert_eq(row.result.verdict, VERDICT_CANCELLED);
+    cr_assert(strstr(row.result.reason, "taken back"), "%s", row.result.reason);
+    result_row_done(&row);
+    cr_assert_eq(store_open_batches(&f.pg, "default", "a batch", 4, open, &err), 1);
+    cr_assert_str_eq(open[0].text, other.text);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'queued'"), 1);
+    dispatch_rows_done(rows, 3);
+    job_result_done(&r);
+}
+
+Test(store, dropped_jobs_leave_the_ready_stream)
+{
+    struct id ids[3];
+    struct ready_item items[3];
+    const char *drop[2] = { ids[0].text, ids[2].text };
+    for (int i = 0; i < 3; i++) {
+        ids[i] = id_new();
+        items[i] = (struct ready_item){
+            .job_id = ids[i].text, .tenant = "default", .spec = "{}", .spec_len = 2, .attempt = 1
+        };
+    }
+    OK(queue_setup(&f.queue, &err));
+    OK(queue_ready_add(&f.queue, items, 3, &err));
+    struct claim first;
+    cr_assert_eq(queue_claim(&f.queue, "w", 0, &first, &err), 1, "%s", err.text);
+    cr_assert_eq(queue_ready_drop(&f.queue, drop, 2, &err), 2, "%s", err.text);
+    cr_assert_eq(queue_ready_drop(&f.queue, drop, 2, &err), 0);
+    int64_t unclaimed, claimed;
+    OK(queue_ready_depth(&f.queue, &unclaimed, &claimed, &err));
+    cr_assert_eq(unclaimed, 1);
+    cr_assert_eq(claimed, 0);
+    const char *stream_ids[] = { first.stream_id };
+    bool owned = true;
+    OK(queue_claim_renew(&f.queue, "w", stream_ids, 1, &owned, &err));
+    cr_assert_not(owned);
+    claim_done(&first);
+}
+
 /* ---- reading ---- */
 
 struct seen {

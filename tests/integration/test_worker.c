@@ -327,6 +327,33 @@ Test(worker, lost_claim_commits_nothing)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+Test(worker, a_cancelled_job_gives_its_machine_back)
+{
+    pid_t pid = start_worker("w1");
+    struct id batch = id_new(), ids[2];
+    const char *json = "{\"template\":\"python\",\"command\":[\"sleep\",\"600000\"],"
+                       "\"limits\":{\"wall_ms\":600000}}";
+    struct job_spec *spec;
+    OK(job_parse(json, strlen(json), &spec, &err));
+    struct submit_item item = { .spec = spec };
+    OK(store_submit(&f.pg, "default", batch.text, NULL, 0, &item, 1, true, &err));
+    job_spec_free(spec);
+    dispatch(&f.pg, 1, NULL);
+    await(&item.ret_id, "SELECT count(*) FROM jobs WHERE state = 'running' AND id = $", 1);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, 2, ids, &err), 1, "%s", err.text);
+    const char *drop[] = { ids[0].text };
+    cr_assert_eq(queue_ready_drop(&f.queue, drop, 1, &err), 1);
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(10)) {
+        if (fake_pool_releases(pool) == 1) {
+            break;
+        }
+    }
+    cr_assert_eq(fake_pool_releases(pool), 1);
+    cr_assert_eq(about(&item.ret_id, ENDED), 1);
+    cr_assert_eq(about(&item.ret_id, USAGE), 0);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, a_claim_that_is_no_job)
 {
     pid_t pid = start_worker("w1");
