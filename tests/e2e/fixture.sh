@@ -1,7 +1,7 @@
 #!/bin/sh
-# fixture.sh up|down: one running brood for all end-to-end programs (CTest fixture; also used by a program run by hand).
+# fixture.sh up|again|down: one running brood for all end-to-end programs (CTest fixture; also used by a program run by hand).
 # up builds the templates' snapshots when they are missing (an unchanged recipe is not rebuilt) and starts everything
-# with a short lease, so that a dead worker's job is given to another within seconds.
+# (again: without looking at the templates) with a short lease, so that a dead worker's job is given to another within seconds.
 set -eu
 brood=${BROOD_BUILD:-$(dirname "$0")/../../build}/brood
 home=${BROOD_TEST_HOME:-${BROOD_BUILD:-$(dirname "$0")/../../build}/test-home}
@@ -16,11 +16,14 @@ up)
     "$brood" template build c
     "$brood" up --detach
     ;;
+again)
+    "$brood" up --detach
+    ;;
 down)
     "$brood" down
     ;;
 *)
-    echo "usage: fixture.sh up|down" >&2
+    echo "usage: fixture.sh up|again|down" >&2
     exit 2
     ;;
 esac

@@ -108,6 +108,25 @@ static bool holds(const struct buf *b, const char *text)
     return b->len && memmem(b->data, b->len, text, strlen(text)) != NULL;
 }
 
+/* A clone's command line is bare, but its disk is a file of the home's. */
+static bool has_open_below(const char *pid, const char *dir)
+{
+    char path[300], target[4096];
+    (void)snprintf(path, sizeof path, "/proc/%s/fd", pid);
+    DIR *fds = opendir(path);
+    bool yes = false;
+    for (struct dirent *e; fds && !yes && (e = readdir(fds));) {
+        (void)snprintf(path, sizeof path, "/proc/%s/fd/%s", pid, e->d_name);
+        ssize_t n = readlink(path, target, sizeof target - 1);
+        target[n > 0 ? n : 0] = 0;
+        yes = strncmp(target, dir, strlen(dir)) == 0;
+    }
+    if (fds) {
+        (void)closedir(fds);
+    }
+    return yes;
+}
+
 /* Of this home: its path or its run folder stands in the command line, the environment or the
  * current folder. */
 static bool is_ours(const char *pid)
@@ -124,7 +143,7 @@ static bool is_ours(const char *pid)
     cwd[n > 0 ? n : 0] = 0;
     return holds(&line, c->home) || holds(&line, c->run_dir) || holds(&env, c->home) ||
            holds(&env, c->run_dir) || strncmp(cwd, c->home, strlen(c->home)) == 0 ||
-           strncmp(cwd, c->run_dir, strlen(c->run_dir)) == 0;
+           strncmp(cwd, c->run_dir, strlen(c->run_dir)) == 0 || has_open_below(pid, c->home);
 }
 
 /* comm is cut at 15 bytes and can be changed; the program's file name is tried as well. */
