@@ -123,7 +123,7 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     rc = launch(run, env, msg, &argv, &vars, err);
     if (rc < 0) {
         cgroup_kill(&slot->cg);
-        slot_close_pipes(slot);
+        slot_done(slot);
         return rc;
     }
     run->active = true;
@@ -315,7 +315,7 @@ void run_exit(struct run *run, const struct run_env *env, struct channel *ch)
     }
     static_assert(sizeof msg.exec_error == sizeof run->exec_error, "one size");
     memcpy(msg.exec_error, run->exec_error, sizeof msg.exec_error);
-    slot_close_pipes(run->slot);
+    slot_done(run->slot);
     if (!run->mute) {
         channel_put(ch, FRAME_EXIT, guest_Exit_fields, &msg);
     }

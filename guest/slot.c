@@ -54,6 +54,12 @@ void slot_close_pipes(struct slot *slot)
     }
 }
 
+void slot_done(struct slot *slot)
+{
+    slot_close_pipes(slot);
+    slot->state = SLOT_USED;
+}
+
 static int equip(struct slots *s, bool want_spare, struct err *err)
 {
     struct slot *slot = NULL;
@@ -123,7 +129,7 @@ struct slot *slots_take(struct slots *s, bool want_spare)
     struct slot *slot = want_spare ? find(s, true) : NULL;
     slot = slot ? slot : find(s, false);
     if (slot) {
-        slot->state = SLOT_USED;
+        slot->state = SLOT_BUSY; /* prepare may come before the run's EXIT: not for this slot */
     }
     return slot;
 }

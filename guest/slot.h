@@ -1,7 +1,7 @@
 /* What one run needs, made ahead of it: a cgroup, the pipes, and in one slot a spare of the warm
  * interpreter.
  *
- * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), then USED; it is made anew when no
+ * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), BUSY with its run, then USED; it is made anew when no
  * fresh one is left. At most one equipped slot holds a spare; a second one waits for programs that
  * are started by exec. All of this is done before the snapshot, or after a run's EXIT has been
  * sent: never between RUN and the first byte of output. */
@@ -12,7 +12,7 @@
 
 #define SLOTS 6u
 
-enum slot_state { SLOT_BARE, SLOT_FRESH, SLOT_EQUIPPED, SLOT_USED };
+enum slot_state { SLOT_BARE, SLOT_FRESH, SLOT_EQUIPPED, SLOT_BUSY, SLOT_USED };
 
 struct slot {
     enum slot_state state;
@@ -35,10 +35,11 @@ MUST_CHECK int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, str
 /* Make ready for the next run what is missing. Needs no run to be active. */
 MUST_CHECK int slots_prepare(struct slots *s, struct err *err);
 /* An equipped slot, with a live spare if want_spare and there is one; NULL when none is equipped.
- * Marks it used. */
+ * It is busy until slot_done. */
 struct slot *slots_take(struct slots *s, bool want_spare);
-/* After the run: close its pipes. */
 void slot_close_pipes(struct slot *slot);
+/* After the run: close its pipes; the slot may be made anew. */
+void slot_done(struct slot *slot);
 /* Slots that are not used yet. */
 unsigned slots_left(const struct slots *s);
 /* A process has ended: forget the spare that it was. */

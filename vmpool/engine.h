@@ -41,6 +41,7 @@ struct machine_options {
     int state_fd; /* clone: device state, a description of its own (the offset is used); boot: where
                      save writes. Borrowed during start */
     bool clone;
+    bool seed; /* a clone that will be copied (copy), where the engine can */
     const char *disk; /* read-only root file system, raw; borrowed during start */
     const char *kernel, *initrd, *cmdline; /* boot only */
 };
@@ -51,11 +52,15 @@ struct engine {
     const char *name;
     /* Look at the host: which accelerator, and the strings of a manifest. Under 2 s. */
     int (*probe)(struct engine_host *ret_host, struct err *err);
-    /* Optional help for the clones to come, in the background; once a process. */
-    void (*prepare)(struct event_base *base, const struct engine_host *host);
     int (*start)(struct event_base *base, const struct engine_host *host,
                  const struct machine_options *options, machine_listener *listener, void *user,
                  struct machine **ret_machine, struct err *err);
+    /* May this machine, loaded and paused, be copied as it stands? Only one started with seed. */
+    bool (*can_copy)(const struct machine *m);
+    /* A machine that continues where origin stands; origin stays paused and can be copied again. Answer: LOADED or
+     * FAILED, then EXITED. origin may be destroyed and freed before or after its copies. */
+    int (*copy)(struct machine *origin, machine_listener *listener, void *user, struct machine **ret_machine,
+                struct err *err);
     /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or
      * FAILED. */
     int (*save)(struct machine *m, struct err *err);
@@ -68,7 +73,6 @@ struct engine {
         const struct machine *m); /* of the vCPU thread; owned by the machine; -1 before LOADED */
     int (*process_id)(const struct machine *m);
     void (*destroy)(struct machine *m); /* SIGKILL; answer: EXITED. Twice is harmless */
-    void (*shutdown)(void);             /* after the last free */
     void (*free)(
         struct machine *m); /* after EXITED only, or when the loop has ended (kills and reaps) */
 };

@@ -17,11 +17,11 @@
 
 #include "common/base/cleanup.h"
 #include "vmpool/kvm_probe.h"
-#include "vmpool/qemu_zygote.h"
+#include "vmpool/qemu_seed.h"
 #include "vmpool/qmp.h"
 #include "vmpool/spawn.h"
 #include "vmpool/tsc.h"
-#include "vmpool/zygote_wire.h"
+#include "vmpool/seed_wire.h"
 
 #define STDERR_TAIL_BYTES 2048u
 #define STRING_(x) #x
@@ -36,6 +36,8 @@ struct machine {
     int pidfd, channel, schedstat, state, stderr_fd;
     struct event *exited, *stderr_ev;
     struct qmp *qmp;
+    struct seed *seed;      /* it can be copied */
+    struct machine *origin; /* the seed whose answer is awaited */
     bool clone, failed, loaded, saving, have_thread, migrated, gone;
     char tail[STDERR_TAIL_BYTES];
     size_t tail_len;
@@ -117,7 +119,9 @@ static void check_loaded(struct machine *m)
 {
     if (m->clone && m->migrated && m->have_thread && !m->loaded && !m->failed) {
         m->loaded = true;
-        (void)close(TAKE_FD(m->state));
+        if (m->state >= 0) {
+            (void)close(TAKE_FD(m->state));
+        }
         tell(m, MACHINE_LOADED, "");
     }
 }
@@ -179,7 +183,7 @@ static void on_cpus(void *user, const struct qmp_message *a)
         fail(m, "QEMU does not name its vCPU thread");
         return;
     }
-    open_schedstat(m); /* when the zygote has not told the process yet: then */
+    open_schedstat(m);
 }
 
 static void on_stopped(void *user, const struct qmp_message *a)
@@ -192,9 +196,6 @@ static void on_stopped(void *user, const struct qmp_message *a)
     tell(m, MACHINE_PAUSED, "");
 }
 
-/* One a process; NULL: clones start the plain way. */
-static struct zygote *zygote;
-
 static void watch_process(struct machine *m)
 {
     m->exited = event_new(m->base, m->pidfd, EV_READ | EV_PERSIST, on_exited, m);
@@ -203,11 +204,10 @@ static void watch_process(struct machine *m)
     }
 }
 
-static void on_copied(void *user, pid_t pid, int pidfd, const char *why)
+static void on_copied(void *user, pid_t pid, int pidfd, pid_t vcpu_tid, const char *why)
 {
     struct machine *m = user;
-    m->pid = pid;
-    m->pidfd = pidfd;
+    m->origin = NULL;
     if (pidfd < 0) {
         /* no process ever: fail, and end as if it had exited */
         fail(m, why);
@@ -215,6 +215,9 @@ static void on_copied(void *user, pid_t pid, int pidfd, const char *why)
         tell(m, MACHINE_EXITED, why);
         return;
     }
+    m->pid = pid;
+    m->pidfd = pidfd;
+    m->tid = vcpu_tid;
     if (m->failed) {
         spawn_kill(pidfd);
     }
@@ -227,7 +230,7 @@ static void machine_kill(struct machine *m)
     m->failed = true; /* what QMP says from now on is no news */
     if (!m->gone && m->pidfd >= 0) {
         spawn_kill(m->pidfd);
-    } /* else its zygote still has to tell its number: on_copied kills it */
+    } /* else its seed still has to tell its number: on_copied kills it */
 }
 
 static void machine_free(struct machine *m)
@@ -235,7 +238,10 @@ static void machine_free(struct machine *m)
     if (!m) {
         return;
     }
-    zygote_forget(zygote, m);
+    if (m->origin) {
+        seed_forget(m->origin->seed, m);
+    }
+    seed_free(m->seed);
     if (m->pidfd >= 0 && !m->gone) {
         spawn_kill(m->pidfd);
         while (!spawn_reap(m->pidfd)) {
@@ -259,61 +265,112 @@ static void machine_free(struct machine *m)
 }
 DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
-static int start_process(struct machine *m, const struct engine_host *host,
-                         const struct machine_options *o, int *ret_qmp, struct err *err)
+/* What every QEMU is given: its stderr, control socket and agent channel. The child's ends are non-blocking, as QEMU would
+ * make them: a copy does not do it again. */
+struct ends {
+    int stderr_fd, qmp, channel; /* the child's */
+    int qmp_ours;
+};
+
+static void ends_done(struct ends *e)
 {
-    const char *binary;
-    int rc = qemu_binary(host->kvm, &binary, err);
-    if (rc < 0) {
-        return rc;
+    int *fds[] = { &e->stderr_fd, &e->qmp, &e->channel, &e->qmp_ours };
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0) {
+            (void)close(TAKE_FD(*fds[i]));
+        }
     }
-    int pair[2], pipe_fds[2];
+}
+
+static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
+{
+    int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return err_sys(err, "socketpair");
     }
-    cleanup_close int qmp_ours = pair[0];
-    cleanup_close int qmp_theirs = pair[1];
+    ret_ends->qmp_ours = pair[0];
+    ret_ends->qmp = pair[1];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return err_sys(err, "socketpair");
     }
     m->channel = pair[0];
-    cleanup_close int channel_theirs = pair[1];
-    if (pipe2(pipe_fds, O_CLOEXEC) < 0) {
+    ret_ends->channel = pair[1];
+    if (pipe2(pair, O_CLOEXEC) < 0) {
         return err_sys(err, "pipe");
     }
-    m->stderr_fd = pipe_fds[0];
-    cleanup_close int stderr_theirs = pipe_fds[1];
+    m->stderr_fd = pair[0];
+    ret_ends->stderr_fd = pair[1];
     (void)fcntl(m->stderr_fd, F_SETFL, O_NONBLOCK);
+    (void)fcntl(ret_ends->qmp, F_SETFL, O_NONBLOCK);
+    (void)fcntl(ret_ends->channel, F_SETFL, O_NONBLOCK);
+    return 0;
+}
 
+static void watch_stderr(struct machine *m)
+{
+    m->stderr_ev = event_new(m->base, m->stderr_fd, EV_READ | EV_PERSIST, on_stderr, m);
+    if (!m->stderr_ev || event_add(m->stderr_ev, NULL) < 0) {
+        abort();
+    }
+}
+
+static struct machine *machine_new(struct event_base *base, bool clone, machine_listener *listener, void *user)
+{
+    struct machine *m = calloc(1, sizeof *m);
+    if (!m) {
+        abort();
+    }
+    *m = (struct machine){ .base = base,
+                           .listener = listener,
+                           .user = user,
+                           .clone = clone,
+                           .pidfd = -1,
+                           .channel = -1,
+                           .schedstat = -1,
+                           .state = -1,
+                           .stderr_fd = -1 };
+    return m;
+}
+
+static int start_process(struct machine *m, const struct engine_host *host, const struct machine_options *o,
+                         const struct ends *ends, struct err *err)
+{
+    const char *binary;
+    char library[512], preload[600];
+    int control[2];
+    int rc = qemu_binary(host->kvm, &binary, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct spawn_fd fds[] = { { o->ram_fd, QEMU_FD_RAM },
+                              { ends->qmp, QEMU_FD_QMP },
+                              { ends->channel, QEMU_FD_CHANNEL },
+                              { o->state_fd, QEMU_FD_STATE },
+                              { -1, SEED_FD } };
+    char *envp[] = { preload, (char *)SEED_ENV, (char *)"PATH=/usr/bin:/bin", NULL };
+    struct spawn_options so = { .path = binary, .fds = fds, .n_fds = 4, .stderr_fd = ends->stderr_fd };
+    cleanup_close int seed_theirs = -1;
+    if (o->seed && seed_library(library, sizeof library)) {
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
+            return err_sys(err, "socketpair");
+        }
+        m->seed = seed_new(m->base, control[0]);
+        seed_theirs = control[1];
+        fds[so.n_fds++].from = seed_theirs;
+        (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", library);
+        so.envp = envp;
+    }
     struct qemu_args args;
     if ((rc = qemu_arguments(&args, binary, host, o, err)) < 0) {
         return rc;
     }
-    int all[ZYGOTE_FDS] = { stderr_theirs, o->ram_fd, qmp_theirs, channel_theirs, o->state_fd };
-    static_assert(QEMU_FD_RAM == ZYGOTE_FD && QEMU_FD_STATE == ZYGOTE_FD + ZYGOTE_FDS - 2,
-                  "numbers in the child");
-    if (o->clone && zygote && zygote_spawn(zygote, args.argv, all, on_copied, m, NULL) == 0) {
-        qemu_args_done(&args);
-        *ret_qmp = TAKE_FD(qmp_ours);
-        return 0;
-    }
-    struct spawn_fd fds[ZYGOTE_FDS - 1];
-    for (int i = 1; i < ZYGOTE_FDS; i++) {
-        fds[i - 1] = (struct spawn_fd){ all[i], ZYGOTE_FD + i - 1 };
-    }
-    struct spawn_options so = { .path = binary,
-                                .argv = args.argv,
-                                .fds = fds,
-                                .n_fds = ZYGOTE_FDS - 1,
-                                .stderr_fd = stderr_theirs };
+    so.argv = args.argv;
     rc = spawn_child(&so, &m->pid, &m->pidfd, err);
     qemu_args_done(&args);
-    if (rc < 0) {
-        return rc;
+    if (rc == 0) {
+        watch_process(m);
     }
-    watch_process(m);
-    *ret_qmp = TAKE_FD(qmp_ours);
-    return 0;
+    return rc;
 }
 
 static int machine_start(struct event_base *base, const struct engine_host *host,
@@ -321,33 +378,18 @@ static int machine_start(struct event_base *base, const struct engine_host *host
                          struct machine **ret_machine, struct err *err)
 {
     assert(o->ram_fd >= 0 && o->state_fd >= 0 && listener);
-    CLEANUP(cleanup_machine) struct machine *m = calloc(1, sizeof *m);
-    if (!m) {
-        abort();
-    }
-    *m = (struct machine){ .base = base,
-                           .listener = listener,
-                           .user = user,
-                           .clone = o->clone,
-                           .pidfd = -1,
-                           .channel = -1,
-                           .schedstat = -1,
-                           .state = -1,
-                           .stderr_fd = -1 };
+    CLEANUP(cleanup_machine) struct machine *m = machine_new(base, o->clone, listener, user);
+    CLEANUP(ends_done) struct ends ends = { -1, -1, -1, -1 };
     m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
     if (m->state < 0) {
         return err_sys(err, "dup");
     }
-    int qmp_fd;
-    int rc = start_process(m, host, o, &qmp_fd, err);
-    if (rc < 0) {
+    int rc = make_ends(m, &ends, err);
+    if (rc < 0 || (rc = start_process(m, host, o, &ends, err)) < 0) {
         return rc;
     }
-    m->qmp = qmp_new(base, qmp_fd, on_event, on_closed, m);
-    m->stderr_ev = event_new(base, m->stderr_fd, EV_READ | EV_PERSIST, on_stderr, m);
-    if (!m->stderr_ev || event_add(m->stderr_ev, NULL) < 0) {
-        abort();
-    }
+    m->qmp = qmp_new(base, TAKE_FD(ends.qmp_ours), true, on_event, on_closed, m);
+    watch_stderr(m);
     static const char capabilities[] =
         "{\"capabilities\":[{\"capability\":\"x-ignore-shared\",\"state\":true},"
         "{\"capability\":\"events\",\"state\":true}]}";
@@ -361,17 +403,31 @@ static int machine_start(struct event_base *base, const struct engine_host *host
     return 0;
 }
 
-static void prepare(struct event_base *base, const struct engine_host *host)
+static bool machine_can_copy(const struct machine *m)
 {
-    const char *binary;
-    if (!zygote && qemu_binary(host->kvm, &binary, NULL) == 0) {
-        zygote = zygote_new(base, binary);
-    }
+    return m->seed && m->loaded && !m->failed && !m->gone;
 }
 
-static void shut_down(void)
+static int machine_copy(struct machine *origin, machine_listener *listener, void *user, struct machine **ret_machine,
+                        struct err *err)
 {
-    zygote_free(TAKE_PTR(zygote));
+    assert(machine_can_copy(origin));
+    CLEANUP(cleanup_machine) struct machine *m = machine_new(origin->base, true, listener, user);
+    CLEANUP(ends_done) struct ends ends = { -1, -1, -1, -1 };
+    int rc = make_ends(m, &ends, err);
+    if (rc < 0) {
+        return rc;
+    }
+    m->migrated = true; /* there is nothing to load */
+    int fds[SEED_FDS] = { ends.stderr_fd, ends.qmp, ends.channel };
+    if ((rc = seed_copy(origin->seed, (pid_t)origin->tid, fds, on_copied, m, err)) < 0) {
+        return rc;
+    }
+    m->origin = origin;
+    m->qmp = qmp_new(m->base, TAKE_FD(ends.qmp_ours), false, on_event, on_closed, m);
+    watch_stderr(m);
+    *ret_machine = TAKE_PTR(m);
+    return 0;
 }
 
 static int machine_save(struct machine *m, struct err *err)
@@ -458,9 +514,9 @@ static int probe(struct engine_host *ret_host, struct err *err)
 const struct engine engine_qemu = {
     .name = "qemu",
     .probe = probe,
-    .prepare = prepare,
-    .shutdown = shut_down,
     .start = machine_start,
+    .can_copy = machine_can_copy,
+    .copy = machine_copy,
     .save = machine_save,
     .pause = machine_pause,
     .resume = machine_resume,

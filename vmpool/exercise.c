@@ -17,6 +17,7 @@
 #include "schemas/proto/guest.pb.h"
 
 #define EXERCISE_RUN 1u
+#define EXERCISE_ROUNDS_MIN 2
 #define EXERCISE_OUTPUT_MAX (1u << 20)
 #define EXERCISE_DISK_MAX (16u << 20)
 #define EXERCISE_PROCESSES_MAX 64u
@@ -30,6 +31,10 @@ struct exercise {
     struct event *ev;
     struct frame_parser parser;
     enum frame_type want;
+    int rounds, rounds_min; /* left */
+    int64_t until_ms;       /* no round begins after it, once rounds_min are done */
+    uint8_t *round; /* Identity and Run, encoded; NULL while a hello is awaited */
+    size_t round_len;
     exercise_done *done;
     void *user;
     bool in_callback, doomed, finished;
@@ -38,6 +43,7 @@ struct exercise {
 static void really_free(struct exercise *e)
 {
     frame_parser_done(&e->parser);
+    free(e->round);
     free(e);
 }
 
@@ -65,22 +71,35 @@ static void finish(struct exercise *e, const char *why)
     }
 }
 
-/* The lease's first step, once for practice: setting the clock and reseeding are cold code
- * otherwise. The worker's own Identity comes after it, with entropy of its own. */
-static bool send_identity(struct exercise *e, char *why, size_t room)
+/* Setting the clock and reseeding are practised too. The worker's own Identity comes later, with entropy of its own; that
+ * this one is the same in every round does no harm. */
+static int encode_round(struct exercise *e, const guest_Run *run, struct err *err)
 {
     guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "warm" };
-    uint8_t out[256];
+    size_t room = 512 + FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX;
     id.entropy.size = EXERCISE_ENTROPY_BYTES;
     id.machine_id.size = sizeof id.machine_id.bytes;
     randombytes_buf(id.entropy.bytes, id.entropy.size);
     randombytes_buf(id.machine_id.bytes, id.machine_id.size);
-    int n = frame_encode(out, sizeof out, FRAME_IDENTITY, guest_Identity_fields, &id, NULL);
-    if (n < 0 || send(e->fd, out, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT) != n) {
-        (void)snprintf(why, room, "the agent does not take an identity");
-        return false;
+    e->round = malloc(room);
+    if (!e->round) {
+        abort();
     }
-    return true;
+    int n = frame_encode(e->round, 512, FRAME_IDENTITY, guest_Identity_fields, &id, err);
+    int more = n < 0 ? n : frame_encode(e->round + n, room - (size_t)n, FRAME_RUN, guest_Run_fields, run, err);
+    if (more < 0) {
+        return more;
+    }
+    e->round_len = (size_t)(n + more);
+    return 0;
+}
+
+static bool send_round(struct exercise *e)
+{
+    e->rounds--;
+    e->rounds_min--;
+    e->want = FRAME_READY;
+    return send(e->fd, e->round, e->round_len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)e->round_len;
 }
 
 /* 1: done well; 0: go on; -1: why is set. */
@@ -108,7 +127,8 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
         return 1;
     }
     if (f->type == FRAME_READY && e->want == FRAME_READY) {
-        return 1;
+        e->want = FRAME_EXIT;
+        return 0;
     }
     if (f->type == FRAME_EXIT && e->want == FRAME_EXIT) {
         if (frame_decode(f, guest_Exit_fields, &ex, &err) < 0) {
@@ -120,8 +140,14 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
                            ex.exit_code, ex.signal, ex.exec_error[0] ? ": " : "", ex.exec_error);
             return -1;
         }
-        e->want = FRAME_READY;
-        return send_identity(e, why, room) ? 0 : -1;
+        if (e->rounds <= 0 || (e->rounds_min <= 0 && mono_ms() >= e->until_ms)) {
+            return 1;
+        }
+        if (!send_round(e)) {
+            (void)snprintf(why, room, "the agent takes no more");
+            return -1;
+        }
+        return 0;
     }
     if (e->want == FRAME_EXIT &&
         (f->type == FRAME_STARTED || f->type == FRAME_OUTPUT || f->type == FRAME_HELLO)) {
@@ -198,15 +224,14 @@ struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_
 }
 
 int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len,
-                 uint32_t memory_mib, exercise_done *done, void *user, struct exercise **ret,
+                 uint32_t memory_mib, int rounds, int64_t time_ms, exercise_done *done, void *user, struct exercise **ret,
                  struct err *err)
 {
     cleanup_free guest_Run *run = calloc(1, sizeof *run);
-    cleanup_free uint8_t *out = malloc(FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX);
-    if (!run || !out) {
+    if (!run) {
         abort();
     }
-    assert(argv_len > 0 && argv_len <= sizeof run->argv.bytes && argv[argv_len - 1] == 0);
+    assert(rounds > 0 && argv_len > 0 && argv_len <= sizeof run->argv.bytes && argv[argv_len - 1] == 0);
     run->run = EXERCISE_RUN;
     memcpy(run->argv.bytes, argv, argv_len);
     run->argv.size = (pb_size_t)argv_len;
@@ -219,16 +244,20 @@ int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t arg
                            .disk_bytes = EXERCISE_DISK_MAX,
                            .open_files = EXERCISE_FILES_MAX,
                            .output_bytes = EXERCISE_OUTPUT_MAX };
-    int n = frame_encode(out, FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX, FRAME_RUN, guest_Run_fields,
-                         run, err);
-    if (n < 0) {
-        return n;
+    struct exercise *e = listen_for(base, fd, FRAME_READY, done, user);
+    int rc = encode_round(e, run, err);
+    if (rc == 0) {
+        e->rounds = rounds;
+        e->rounds_min = EXERCISE_ROUNDS_MIN;
+        e->until_ms = mono_ms() + time_ms;
+        if (!send_round(e)) {
+            rc = err_set(err, ERR_CLOSED, "exercise: the channel takes no round");
+        }
     }
-    ssize_t sent = send(fd, out, (size_t)n, MSG_NOSIGNAL | MSG_DONTWAIT);
-    if (sent != n) {
-        return sent < 0 ? err_sys(err, "exercise")
-                        : err_set(err, ERR_CLOSED, "exercise: the channel is full");
+    if (rc < 0) {
+        exercise_free(e);
+        return rc;
     }
-    *ret = listen_for(base, fd, FRAME_EXIT, done, user);
+    *ret = e;
     return 0;
 }

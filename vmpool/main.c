@@ -201,7 +201,6 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
         server_attach(app->server, app->pool);
         log_info("serving", "socket", c->vmpool_socket, "engine", host.name, "why", host.reason,
                  "vmm", host.vmm_version);
-        engine_default()->prepare(app->base, &host);
         pool_preload(app->pool);
     } else if ((rc = pool_build(app->pool, a->name, err)) < 0) {
         return rc;
@@ -219,9 +218,7 @@ static void app_done(struct app *app)
         event_free(app->stop_timer);
     }
     if (app->pool && pool_idle(app->pool)) {
-        pool_free(app->pool);
-        engine_default()
-            ->shutdown(); /* else a helper thread still works in it; the process ends anyway */
+        pool_free(app->pool); /* else a helper thread still works in it; the process ends anyway */
     }
     if (app->base) {
         event_base_free(app->base);

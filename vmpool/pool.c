@@ -37,6 +37,27 @@ static void account(struct pool_vm *vm, enum vm_state state, int sign)
     assert(s->warm < UINT32_MAX / 2 && s->starting < UINT32_MAX / 2 && s->leased < UINT32_MAX / 2);
 }
 
+static const char *const kind_words[] = { "clone", "boot", "seed" };
+
+static bool is_boot(const struct pool_vm *vm)
+{
+    return vm->kind == POOL_VM_BOOT;
+}
+
+/* A seed that ends, wanted or not: clones are loaded from the snapshot until there is another. */
+static void seed_ended(struct pool_vm *vm, bool failed)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    if (s->seed == vm) {
+        s->seed = NULL;
+    } else if (!vm->ready) {
+        s->seeding = false;
+    }
+    if (failed) {
+        s->seed_retry_at_ms = mono_ms() + POOL_SEED_RETRY_MS;
+    }
+}
+
 static void count_failure(struct pool_vm *vm, const char *why)
 {
     struct pool_snapshot *s = vm->snapshot;
@@ -48,9 +69,14 @@ static void count_failure(struct pool_vm *vm, const char *why)
     char text[ENGINE_TEXT_MAX];
     (void)snprintf(text, sizeof text, "%s", why ? why : "the machine ended by itself");
     log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind",
-             vm->boot ? "boot" : "clone", "why", text);
-    if (vm->boot) {
+             kind_words[vm->kind], "why", text);
+    if (is_boot(vm)) {
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
+    } else if (vm->kind == POOL_VM_SEED) {
+        return;
+    } else if (vm->copied && !vm->ready && s->seed) {
+        s->seed_retry_at_ms = mono_ms() + POOL_SEED_RETRY_MS;
+        pool_vm_event(s->seed, VM_EV_KILL, NULL);
     } else if (++s->failures >= POOL_FAILURES_MAX) {
         s->failures = 0;
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
@@ -73,7 +99,7 @@ static void on_exercised(void *user, const char *why)
         return; /* QEMU is ending; its exit follows at once and brings the reason, the timer stands
                    behind */
     }
-    if (vm->boot) {
+    if (is_boot(vm)) {
         pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_HELLO, why);
         return;
     }
@@ -84,7 +110,7 @@ static void on_exercised(void *user, const char *why)
 static void vm_free(struct pool_vm *vm)
 {
     struct pool_snapshot *s = vm->snapshot;
-    bool booted = vm->boot && vm->exercised;
+    bool booted = is_boot(vm) && vm->exercised;
     int64_t boot_ms = (mono_us() - vm->started_us) / 1000;
     TAILQ_REMOVE(&vm->pool->vms, vm, link);
     exercise_free(vm->exercise);
@@ -108,7 +134,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
     int rc;
     switch (action) {
     case VM_DO_START:
-        arm(vm, vm->boot ? POOL_BOOT_MS_MAX : POOL_LOAD_MS_MAX);
+        arm(vm, is_boot(vm) ? POOL_BOOT_MS_MAX : POOL_LOAD_MS_MAX);
         return 0;
     case VM_DO_SAVE:
         arm(vm, POOL_LOAD_MS_MAX);
@@ -119,19 +145,39 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
             return rc;
         }
         return exercise_run(p->base, e->channel_fd(vm->machine), s->info.exercise,
-                            s->info.exercise_len, s->info.memory_mib, on_exercised, vm,
-                            &vm->exercise, err);
+                            s->info.exercise_len, s->info.memory_mib,
+                            vm->kind == POOL_VM_SEED ? POOL_SEED_ROUNDS : POOL_EXERCISE_ROUNDS,
+                            vm->kind == POOL_VM_SEED ? POOL_SEED_EXERCISE_MS : 0,
+                            on_exercised, vm, &vm->exercise, err);
     case VM_DO_PAUSE:
         arm(vm, POOL_PAUSE_MS_MAX);
         return e->pause(vm->machine, err);
     case VM_DO_READY:
         (void)event_del(vm->timer);
+        vm->ready = true;
         policy_cloned(&s->rate, mono_us() - vm->started_us);
         s->failures = 0;
         s->refusals = 0;
         s->clones_total++;
         vm->from_pool = s->waiting == 0;
         lease_serve_waiters(p);
+        pool_kick(p);
+        return 0;
+    case VM_DO_SEED:
+        (void)event_del(vm->timer);
+        vm->ready = true;
+        s->seeding = false;
+        s->seed_copies = 0;
+        if (s->seed) {
+            pool_vm_event(s->seed, VM_EV_KILL, NULL); /* its copies live on */
+        }
+        if (!e->can_copy(vm->machine)) {
+            s->seed_retry_at_ms = INT64_MAX; /* this host cannot */
+            pool_vm_event(vm, VM_EV_KILL, NULL);
+            return 0;
+        }
+        s->seed = vm;
+        log_info("seed ready", "template", s->name, "digest", s->digest);
         pool_kick(p);
         return 0;
     case VM_DO_RESUME:
@@ -173,6 +219,9 @@ void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why)
               vm_state_word(vm->state));
     account(vm, from, -1);
     account(vm, vm->state, 1);
+    if (vm->kind == POOL_VM_SEED && from != VM_DYING && (vm->state == VM_DYING || vm->state == VM_DEAD)) {
+        seed_ended(vm, event != VM_EV_KILL);
+    }
     if (act(vm, (enum vm_action)action, why, &err) < 0) {
         pool_vm_event(vm, VM_EV_FAILED, err.text);
     }
@@ -188,13 +237,15 @@ static void on_machine(void *user, enum machine_event event, const char *text)
     case MACHINE_LOADED: {
         /* demand ahead of supply, or a host with more work than slots: the exercise would only cost
          */
-        bool plain = s->info.exercise_len == 0 || s->waiting > s->warm ||
-                     mono_ms() < vm->pool->saturated_until_ms;
+        bool plain = s->info.exercise_len == 0 ||
+                     (vm->kind == POOL_VM_CLONE &&
+                      (s->waiting > s->warm || mono_ms() < vm->pool->saturated_until_ms));
+        vm->exercised = vm->copied;
         pool_vm_event(vm, plain ? VM_EV_LOADED_PLAIN : VM_EV_LOADED, NULL);
         break;
     }
     case MACHINE_PAUSED:
-        pool_vm_event(vm, VM_EV_PAUSED, NULL);
+        pool_vm_event(vm, vm->kind == POOL_VM_SEED ? VM_EV_SEEDED : VM_EV_PAUSED, NULL);
         break;
     case MACHINE_SAVED:
         vm->exercised = true; /* of a boot: its state is complete */
@@ -224,19 +275,25 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     struct pool *p = vm->pool;
     struct pool_snapshot *s = vm->snapshot;
     char cmdline[512], path[32];
+    if (vm->kind == POOL_VM_CLONE && s->seed && p->engine->can_copy(s->seed->machine)) {
+        vm->copied = true;
+        s->seed_copies++;
+        return p->engine->copy(s->seed->machine, on_machine, vm, &vm->machine, err);
+    }
     manifest_cmdline(&p->host, &s->info, cmdline, sizeof cmdline);
     struct machine_options o = { .memory_mib = s->info.memory_mib,
                                  .vcpus = s->info.vcpus,
                                  .ram_fd = s->ram_fd,
-                                 .share = vm->boot,
-                                 .clone = !vm->boot,
+                                 .share = is_boot(vm),
+                                 .clone = !is_boot(vm),
+                                 .seed = vm->kind == POOL_VM_SEED,
                                  .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,
                                  .kernel = s->info.kernel,
                                  .initrd = s->info.initrd,
                                  .cmdline = cmdline };
     /* each clone reads the state by an offset of its own */
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", s->state_fd);
-    cleanup_close int state = open(path, (vm->boot ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    cleanup_close int state = open(path, (is_boot(vm) ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (state < 0) {
         return err_sys(err, "%s", path);
     }
@@ -245,14 +302,14 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    if (vm->boot) {
+    if (is_boot(vm)) {
         vm->exercise =
             exercise_await_hello(p->base, p->engine->channel_fd(vm->machine), on_exercised, vm);
     }
     return 0;
 }
 
-void pool_vm_start(struct pool_snapshot *s, bool boot)
+void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
 {
     struct err err;
     struct pool *p = s->pool;
@@ -262,7 +319,11 @@ void pool_vm_start(struct pool_snapshot *s, bool boot)
     }
     vm->pool = p;
     vm->snapshot = s;
-    vm->boot = boot;
+    vm->kind = kind;
+    if (kind == POOL_VM_SEED) {
+        s->seeding = true;
+        s->seeding_since_ms = mono_ms();
+    }
     vm->started_us = mono_us();
     vm->timer = evtimer_new(p->base, on_vm_timer, vm);
     if (!vm->timer) {
@@ -273,12 +334,13 @@ void pool_vm_start(struct pool_snapshot *s, bool boot)
         pool_vm_event(vm, VM_EV_FAILED, err.text);
         return;
     }
-    pool_vm_event(vm, boot ? VM_EV_BOOT : VM_EV_CLONE, NULL);
+    pool_vm_event(vm, is_boot(vm) ? VM_EV_BOOT : VM_EV_CLONE, NULL);
 }
 
 static uint32_t vm_cost_mib(const struct pool_vm *vm)
 {
-    return policy_cost_mib(vm->snapshot->info.memory_mib, vm->boot || vm->state == VM_LEASED);
+    return policy_cost_mib(vm->snapshot->info.memory_mib, is_boot(vm) || vm->state == VM_LEASED) +
+           (vm->kind == POOL_VM_SEED ? POLICY_SEED_MIB : 0);
 }
 
 uint64_t pool_used_mib(const struct pool *p)
@@ -319,17 +381,35 @@ static bool evict_one(struct pool *p, const struct pool_snapshot *needy, bool ha
     return false;
 }
 
+/* Seeds for the snapshots that gain by one: those with an exercise, where code is translated. */
+static void start_seeds(struct pool *p, int64_t now_ms)
+{
+    for (int i = 0; i < p->n_snapshots && !p->host.kvm; i++) {
+        struct pool_snapshot *s = p->snapshots[i];
+        bool worn = !s->seed || s->seed_copies >= POOL_SEED_COPIES_MAX;
+        uint32_t cost = policy_cost_mib(s->info.memory_mib, false) + POLICY_SEED_MIB;
+        if (s->state == SNAPSHOT_READY && s->current && !s->build_asked && s->info.exercise_len > 0 &&
+            worn && !s->seeding &&
+            now_ms >= s->seed_retry_at_ms &&
+            policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
+            pool_vm_start(s, POOL_VM_SEED);
+        }
+    }
+}
+
 static void start_what_is_wanted(struct pool *p, int64_t now_ms)
 {
     for (int round = 0; round < POOL_SNAPSHOTS_MAX && !p->stopping; round++) {
         struct policy_want wants[POOL_SNAPSHOTS_MAX];
         for (int i = 0; i < p->n_snapshots; i++) {
             struct pool_snapshot *s = p->snapshots[i];
+            /* a first seed on its way will serve everybody soon: nothing is started beside it */
+            bool wait = s->seeding && !s->seed && now_ms < s->seeding_since_ms + POOL_SEED_WAIT_MS;
             wants[i] = (struct policy_want){ .waiting = s->waiting,
                                              .warm = s->warm,
-                                             .starting = s->starting,
+                                             .starting = s->starting - (s->seeding ? 1 : 0),
                                              .target = target_of(s, now_ms),
-                                             .able = s->state == SNAPSHOT_READY };
+                                             .able = s->state == SNAPSHOT_READY && !wait };
         }
         int i =
             policy_pick(wants, p->n_snapshots, p->starting, (uint32_t)p->config.pool_starts_max);
@@ -345,7 +425,7 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
             }
             return;
         }
-        pool_vm_start(s, false);
+        pool_vm_start(s, POOL_VM_CLONE);
     }
 }
 
@@ -358,6 +438,7 @@ static void run_scheduler(struct pool *p)
     lease_expire(p, now_ms);
     snapshot_retry_due(p, now_ms);
     lease_serve_waiters(p);
+    start_seeds(p, now_ms);
     start_what_is_wanted(p, now_ms);
 }
 

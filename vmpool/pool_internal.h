@@ -13,7 +13,13 @@
 #define POOL_FAILURES_MAX 3 /* in a row, then the snapshot is refused for a while */
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
-#define POOL_EXERCISE_MS_MAX 20000
+#define POOL_EXERCISE_MS_MAX 60000
+#define POOL_EXERCISE_ROUNDS 1       /* of a clone, off the job's path: the pages that a run writes become its own */
+#define POOL_SEED_ROUNDS 16          /* of a seed: paid once, inherited by all its copies */
+#define POOL_SEED_EXERCISE_MS 4000   /* then it is good enough */
+#define POOL_SEED_WAIT_MS 30000      /* for so long nothing else is started beside a first seed */
+#define POOL_SEED_COPIES_MAX 1024    /* then it is renewed: copies share their host address layout */
+#define POOL_SEED_RETRY_MS 10000
 #define POOL_PAUSE_MS_MAX 10000
 #define POOL_TICK_MS 100
 #define POOL_SATURATED_MS 500 /* a saturated request speaks for this long */
@@ -45,6 +51,16 @@ struct pool_snapshot {
     int64_t retry_at_ms;
     char reason[ENGINE_TEXT_MAX];
     uint64_t clones_total, hits_total;
+    struct pool_vm *seed; /* in state SEED; NULL: clones are loaded one by one */
+    bool seeding;         /* one is on its way */
+    uint32_t seed_copies;
+    int64_t seed_retry_at_ms, seeding_since_ms;
+};
+
+enum pool_vm_kind {
+    POOL_VM_CLONE, /* to be leased: a copy of the seed, or loaded from the snapshot */
+    POOL_VM_BOOT,  /* becomes the snapshot */
+    POOL_VM_SEED   /* loaded from the snapshot, exercised, then copied */
 };
 
 struct pool_vm {
@@ -56,7 +72,10 @@ struct pool_vm {
     struct exercise *exercise;
     struct event *timer;
     int64_t started_us;
-    bool boot, exercised, counted_failed;
+    enum pool_vm_kind kind;
+    bool exercised, counted_failed;
+    bool copied; /* from a seed */
+    bool ready;  /* was WARM or SEED */
     bool from_pool; /* was warm before anybody asked */
     void *client;   /* while leased */
     uint64_t lease;
@@ -89,7 +108,7 @@ struct pool {
 };
 
 /* pool.c */
-void pool_vm_start(struct pool_snapshot *s, bool boot);
+void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind);
 /* Move the VM's state and do what the table says. why: for failures, may be NULL. */
 void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
 uint64_t pool_used_mib(const struct pool *p);

@@ -180,7 +180,7 @@ static void build(struct pool_snapshot *s)
     s->state = SNAPSHOT_BUILDING;
     s->stored = false;
     manifest_wanted(&s->manifest, &s->pool->host, &s->info);
-    pool_vm_start(s, true);
+    pool_vm_start(s, POOL_VM_BOOT);
 }
 
 static void read_work(void *user)

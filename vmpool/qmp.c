@@ -204,7 +204,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-struct qmp *qmp_new(struct event_base *base, int fd, qmp_event *on_event, qmp_closed *on_closed,
+struct qmp *qmp_new(struct event_base *base, int fd, bool greets, qmp_event *on_event, qmp_closed *on_closed,
                     void *user)
 {
     assert(fd >= 0 && on_event && on_closed);
@@ -221,9 +221,11 @@ struct qmp *qmp_new(struct event_base *base, int fd, qmp_event *on_event, qmp_cl
     if (!q->ev || event_add(q->ev, NULL) < 0) {
         abort();
     }
-    /* a fresh socket takes this; if not, the read side finds it closed */
-    int rc = qmp_send(q, "qmp_capabilities", NULL, -1, NULL, NULL);
-    (void)rc;
+    if (greets) {
+        /* a fresh socket takes this; if not, the read side finds it closed */
+        int rc = qmp_send(q, "qmp_capabilities", NULL, -1, NULL, NULL);
+        (void)rc;
+    }
     return q;
 }
 

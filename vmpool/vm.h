@@ -25,6 +25,7 @@ enum vm_action {
     VM_DO_EXERCISE,  /* resume it and run the template's exercise */
     VM_DO_PAUSE,     /* stop it */
     VM_DO_READY,     /* it may be leased */
+    VM_DO_SEED,      /* clones may be copied from it */
     VM_DO_RESUME,    /* let it run, for a lease */
     VM_DO_DESTROY,   /* SIGKILL */
     VM_DO_FAIL,      /* count the failure, SIGKILL */

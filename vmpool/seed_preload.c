@@ -1,0 +1,502 @@
+/* Preloaded into a QEMU that is to be a seed (LD_PRELOAD): lets the whole process, with all its threads,
+ * be copied by fork while its machine stands still.
+ *
+ * Why. What a run costs under emulation is not the machine's memory, which is copied on write anyway, but translating the guest's code: a
+ * clone that is loaded from a file starts with an empty translation buffer and pays some hundred milliseconds for the first
+ * program, whatever it does. A copy of a process that has run such programs before has the buffer, the page tables and
+ * the device state already; it costs one fork.
+ *
+ * How. fork(2) copies only the calling thread. So a thread of ours (serve) asks every other thread, by a signal, to
+ * wait inside the handler (park), with its registers in the signal frame on its own stack. Then it forks by the
+ * bare system call: glibc's fork would run handlers and give the other threads' stacks away. In the copy each waiting thread is
+ * made again by clone with the same thread pointer (CLONE_SETTLS), jumps back into its handler on its own stack, and returns from
+ * the signal: its system call is restarted by the frame that the kernel wrote. Nothing that the threads hold (locks, thread-local data,
+ * buffers) is lost, for no thread is. In the original the threads just return from the handler.
+ *
+ * What is shared by fork but must not be is replaced in the copy before any thread runs: QMP socket, agent channel
+ * and stderr by the fds of the request, each eventfd by one of its own. A process with an epoll, io_uring or timerfd
+ * descriptor is refused: such an object would keep acting on the original.
+ *
+ * Rules for this file: between the first park and the last release no call may take a lock of libc or allocate.
+ * The signal is 33, glibc's own SIGSETXID: no code can block it by the library's functions, and QEMU blocks all others in
+ * its threads. QEMU does not change its user after start, so that the number is free. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "vmpool/seed_wire.h"
+
+#define PARK_SIGNAL 33
+#define THREADS_MAX 32
+#define EVENTFDS_MAX 64
+#define PARK_MS_MAX 1000
+#define COPY_MS_MAX 5000
+#define HELPER_STACK_BYTES 16384
+#define QMP_FD 4
+#define CHANNEL_FD 5
+#define KERNEL_SA_RESTORER 0x04000000
+
+struct thread {
+    pid_t tid;
+    unsigned long tls;
+    void *context[5]; /* of __builtin_setjmp */
+};
+
+struct event_fd {
+    int fd, flags;
+};
+
+/* Shared with the copy for the time of one fork. */
+struct shared {
+    _Atomic uint32_t done; /* futex: the copy is complete (1) or given up (2) */
+    int32_t vcpu_tid;
+};
+
+static struct thread threads[THREADS_MAX];
+static _Atomic uint32_t n_parked; /* futex */
+static _Atomic uint32_t n_left;
+static _Atomic uint32_t released; /* futex: generation */
+static _Atomic uint32_t n_made;   /* in the copy: threads that are back in their handlers */
+static char stacks[THREADS_MAX][HELPER_STACK_BYTES] __attribute__((aligned(64)));
+static struct event_fd event_fds[EVENTFDS_MAX];
+static int n_event_fds;
+static size_t tid_offset; /* of the field in glibc's struct pthread that holds the thread's number */
+static struct shared *shared;
+static pid_t vmpool_pid;
+
+static long futex(_Atomic uint32_t *at, int op, uint32_t value, int ms)
+{
+    struct timespec ts = { .tv_sec = ms / 1000, .tv_nsec = (long)(ms % 1000) * 1000000 };
+    return syscall(SYS_futex, at, op, value, ms < 0 ? NULL : &ts, NULL, 0);
+}
+
+static pid_t own_tid(void)
+{
+    return (pid_t)syscall(SYS_gettid);
+}
+
+static _Atomic int32_t *tid_field(unsigned long tls)
+{
+    return (_Atomic int32_t *)(tls + tid_offset);
+}
+
+/* ---- in every thread but ours ---- */
+
+static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t generation)
+{
+    if (__builtin_setjmp(t->context) != 0) {
+        return; /* in the copy, made again: return from the signal at once */
+    }
+    (void)atomic_fetch_add(&n_parked, 1);
+    (void)futex(&n_parked, FUTEX_WAKE, INT_MAX, -1);
+    while (atomic_load(&released) == generation) {
+        (void)futex(&released, FUTEX_WAIT, generation, -1);
+    }
+    (void)atomic_fetch_add(&n_left, 1);
+}
+
+static _Atomic uint32_t n_slots;
+static _Atomic bool parking;
+
+static void park(int signo, siginfo_t *info, void *context)
+{
+    int saved = errno;
+    (void)signo;
+    (void)info;
+    (void)context;
+    /* the generation first: one that comes after the release does not wait */
+    uint32_t generation = atomic_load(&released);
+    uint32_t slot = atomic_load(&parking) ? atomic_fetch_add(&n_slots, 1) : THREADS_MAX;
+    if (slot < THREADS_MAX) {
+        threads[slot].tid = own_tid();
+        threads[slot].tls = (unsigned long)pthread_self();
+        wait_released(&threads[slot], generation);
+    }
+    errno = saved;
+}
+
+/* ---- in our thread ---- */
+
+/* Every thread of this process but ours, by bare system calls. -1: too many, or /proc failed. */
+static int list_threads(pid_t self, pid_t *tids)
+{
+    char buffer[4096] __attribute__((aligned(8)));
+    int n = 0;
+    int dir = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    long got;
+    if (dir < 0) {
+        return -1;
+    }
+    while ((got = syscall(SYS_getdents64, dir, buffer, sizeof buffer)) > 0) {
+        for (long at = 0; at < got;) {
+            const struct dirent64 *e = (const struct dirent64 *)(const void *)(buffer + at);
+            int tid = 0;
+            for (const char *c = e->d_name; *c >= '0' && *c <= '9'; c++) {
+                tid = tid * 10 + (*c - '0');
+            }
+            if (tid > 0 && tid != self) {
+                if (n == THREADS_MAX) {
+                    (void)syscall(SYS_close, dir);
+                    return -1;
+                }
+                tids[n++] = tid;
+            }
+            at += e->d_reclen;
+        }
+    }
+    (void)syscall(SYS_close, dir);
+    return got < 0 ? -1 : n;
+}
+
+/* All threads wait in their handlers. NULL, or why not. Each is signalled once: a second signal would stay pending and
+ * park it again after the release. */
+static const char *park_all(pid_t self, int *ret_n)
+{
+    pid_t tids[THREADS_MAX], told[THREADS_MAX];
+    int n_told = 0;
+    atomic_store(&parking, true);
+    for (;;) {
+        int n = list_threads(self, tids);
+        int before = n_told;
+        if (n < 0) {
+            return "more threads than can be copied";
+        }
+        for (int i = 0; i < n; i++) {
+            bool known = false;
+            for (int j = 0; j < n_told; j++) {
+                known = known || told[j] == tids[i];
+            }
+            if (!known && n_told < THREADS_MAX && syscall(SYS_tgkill, getpid(), tids[i], PARK_SIGNAL) == 0) {
+                told[n_told++] = tids[i];
+            }
+        }
+        if (n_told == before) {
+            *ret_n = n;
+            return n == n_told ? NULL : "a thread came or went while it was copied";
+        }
+        uint32_t have;
+        for (int waited = 0; (have = atomic_load(&n_parked)) < (uint32_t)n_told;) {
+            if (futex(&n_parked, FUTEX_WAIT, have, 10) < 0 && errno == ETIMEDOUT && (waited += 10) > PARK_MS_MAX) {
+                return "a thread did not stop";
+            }
+        }
+    }
+}
+
+static void release_all(void)
+{
+    uint32_t parked = atomic_load(&n_parked);
+    atomic_store(&parking, false);
+    (void)atomic_fetch_add(&released, 1);
+    (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
+    while (atomic_load(&n_left) < parked) {
+        (void)sched_yield();
+    }
+    atomic_store(&n_parked, 0);
+    atomic_store(&n_left, 0);
+    atomic_store(&n_slots, 0);
+}
+
+/* ---- in the copy ---- */
+
+static int come_back(void *arg)
+{
+    struct thread *t = arg;
+    (void)atomic_fetch_add(&n_made, 1);
+    /* run on when all are there, so that nobody signals a thread that does not exist yet */
+    while (atomic_load(&released) == 0) {
+        (void)futex(&released, FUTEX_WAIT, 0, -1);
+    }
+    __builtin_longjmp(t->context, 1);
+}
+
+static bool own_fds(const int *fds)
+{
+    static const int to[SEED_FDS] = { 2, QMP_FD, CHANNEL_FD };
+    for (int i = 0; i < SEED_FDS; i++) {
+        if (dup3(fds[i], to[i], to[i] == 2 ? 0 : O_CLOEXEC) < 0) {
+            return false;
+        }
+        (void)close(fds[i]);
+    }
+    for (int i = 0; i < n_event_fds; i++) {
+        int fresh = eventfd(0, EFD_CLOEXEC | (event_fds[i].flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
+        /* a wake-up that was under way must not be lost, one too many does no harm */
+        uint64_t one = 1;
+        if (fresh < 0 || write(fresh, &one, sizeof one) != sizeof one ||
+            dup3(fresh, event_fds[i].fd, O_CLOEXEC) < 0) {
+            return false;
+        }
+        (void)close(fresh);
+    }
+    return close(SEED_FD) == 0;
+}
+
+static void become(const int *fds, int n, int32_t vcpu_tid)
+{
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
+                CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    atomic_store(tid_field((unsigned long)pthread_self()), own_tid());
+    atomic_store(&n_made, 0);
+    atomic_store(&released, 0);
+    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != vmpool_pid || !own_fds(fds)) {
+        _exit(127);
+    }
+    for (int i = 0; i < n; i++) {
+        void *tid = (void *)tid_field(threads[i].tls);
+        int made = clone(come_back, stacks[i] + HELPER_STACK_BYTES, flags, &threads[i], tid, (void *)threads[i].tls, tid);
+        if (made < 0) {
+            _exit(127);
+        }
+        if (threads[i].tid == vcpu_tid) {
+            shared->vcpu_tid = made;
+        }
+    }
+    while (atomic_load(&n_made) < (uint32_t)n) {
+        (void)sched_yield();
+    }
+    atomic_store(&shared->done, 1);
+    (void)futex(&shared->done, FUTEX_WAKE, 1, -1);
+    (void)munmap(shared, sizeof *shared);
+    atomic_store(&released, 1);
+    (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
+    /* the first thread of the process may not end before it */
+    for (;;) {
+        (void)pause();
+    }
+}
+
+/* ---- serving ---- */
+
+/* Look at what cannot be shared, with libc's help, before anything is parked. */
+static const char *look_at_fds(void)
+{
+    DIR *dir = opendir("/proc/self/fd");
+    struct dirent *e;
+    const char *why = dir ? NULL : "no /proc/self/fd";
+    n_event_fds = 0;
+    while (dir && !why && (e = readdir(dir))) {
+        char path[288], link[64];
+        (void)snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
+        ssize_t n = readlink(path, link, sizeof link - 1);
+        link[n < 0 ? 0 : n] = 0;
+        if (strcmp(link, "anon_inode:[eventfd]") == 0) {
+            int fd = (int)strtol(e->d_name, NULL, 10);
+            if (n_event_fds == EVENTFDS_MAX) {
+                why = "too many eventfds";
+            } else {
+                event_fds[n_event_fds++] = (struct event_fd){ fd, fcntl(fd, F_GETFL) };
+            }
+        } else if (strcmp(link, "anon_inode:[eventpoll]") == 0) {
+            why = "QEMU uses epoll";
+        } else if (strcmp(link, "anon_inode:[io_uring]") == 0) {
+            why = "QEMU uses io_uring";
+        } else if (strcmp(link, "anon_inode:[timerfd]") == 0) {
+            why = "QEMU uses a timerfd";
+        }
+    }
+    if (dir) {
+        (void)closedir(dir);
+    }
+    return why;
+}
+
+static const char *copy(pid_t self, const struct seed_request *request, const int *fds, struct seed_reply *reply,
+                        int *ret_pidfd)
+{
+    int n = 0, pidfd = -1;
+    const char *why = look_at_fds();
+    if (why) {
+        return why;
+    }
+    atomic_store(&shared->done, 0);
+    shared->vcpu_tid = 0;
+    why = park_all(self, &n);
+    if (!why) {
+        /* CLONE_PARENT: the copy is a child of vmpool, and does not die with the seed */
+        long pid = syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD | SIGCHLD, 0, &pidfd, 0, 0);
+        if (pid == 0) {
+            become(fds, n, request->vcpu_tid);
+        }
+        if (pid < 0) {
+            why = "fork failed";
+        }
+        reply->pid = (int32_t)pid;
+    }
+    release_all();
+    if (why) {
+        return why;
+    }
+    for (int waited = 0; atomic_load(&shared->done) == 0 && waited < COPY_MS_MAX;) {
+        if (futex(&shared->done, FUTEX_WAIT, 0, 50) < 0 && errno == ETIMEDOUT) {
+            struct pollfd p = { .fd = pidfd, .events = POLLIN };
+            waited = poll(&p, 1, 0) > 0 ? COPY_MS_MAX : waited + 50;
+        }
+    }
+    if (atomic_load(&shared->done) != 1) {
+        (void)syscall(SYS_pidfd_send_signal, pidfd, SIGKILL, NULL, 0);
+    }
+    reply->vcpu_tid = shared->vcpu_tid;
+    *ret_pidfd = pidfd;
+    return NULL;
+}
+
+static bool receive(struct seed_request *request, int fds[SEED_FDS])
+{
+    struct iovec iov = { .iov_base = request, .iov_len = sizeof *request };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(SEED_FDS * sizeof(int))];
+    } control;
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
+    };
+    ssize_t n;
+    do {
+        n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(SEED_FDS * sizeof(int))) {
+        return false;
+    }
+    memcpy(fds, CMSG_DATA(c), SEED_FDS * sizeof(int));
+    return true;
+}
+
+static bool answer(const struct seed_reply *reply, int pidfd)
+{
+    struct iovec iov = { .iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof *reply };
+    union {
+        struct cmsghdr align;
+        char bytes[CMSG_SPACE(sizeof(int))];
+    } control = { .bytes = { 0 } };
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    if (pidfd >= 0) {
+        msg.msg_control = control.bytes;
+        msg.msg_controllen = sizeof control.bytes;
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+        memcpy(CMSG_DATA(c), &pidfd, sizeof pidfd);
+    }
+    return sendmsg(SEED_FD, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof *reply;
+}
+
+static void *serve(void *arg)
+{
+    (void)arg;
+    pid_t self = own_tid();
+    struct seed_request request;
+    int fds[SEED_FDS];
+    bool usable = atomic_load(tid_field((unsigned long)pthread_self())) == self;
+    (void)prctl(PR_SET_NAME, "brood-seed");
+    while (receive(&request, fds)) {
+        struct seed_reply reply = { 0 };
+        int pidfd = -1;
+        const char *why = usable ? copy(self, &request, fds, &reply, &pidfd) : "this C library is laid out otherwise";
+        if (why) {
+            reply.pid = 0;
+            (void)snprintf(reply.why, sizeof reply.why, "%s", why);
+        }
+        for (int i = 0; i < SEED_FDS; i++) {
+            (void)close(fds[i]);
+        }
+        bool told = answer(&reply, pidfd);
+        if (pidfd >= 0) {
+            (void)close(pidfd);
+        }
+        if (!told || why) {
+            break; /* what went wrong once is not tried again: vmpool takes another seed */
+        }
+    }
+    return NULL;
+}
+
+/* Where in glibc's struct pthread the thread's number stands; serve checks it against a second thread. */
+static bool find_tid_offset(void)
+{
+    const int32_t *words = (const int32_t *)pthread_self();
+    pid_t tid = own_tid();
+    for (size_t i = 64; i < 512; i++) {
+        if (words[i] == tid) {
+            tid_offset = i * sizeof words[0];
+            return true;
+        }
+    }
+    return false;
+}
+
+/* QEMU keeps guest RAM from being inherited by fork (it only knows forks that exec); a copy needs it. */
+int madvise(void *at, size_t len, int advice)
+{
+    if (advice == MADV_DONTFORK) {
+        return 0;
+    }
+    return (int)syscall(SYS_madvise, at, len, advice);
+}
+
+/* glibc puts its own handler for this signal at the first pthread_create: ours comes after that. The kernel wants libc's restorer;
+ * it is borrowed from a handler that libc installs. */
+static bool install_handler(void)
+{
+    struct {
+        void (*handler)(int, siginfo_t *, void *);
+        unsigned long flags;
+        void (*restorer)(void);
+        uint64_t mask;
+    } action = { 0 }, libc = { 0 };
+    struct sigaction borrowed, before;
+    memset(&borrowed, 0, sizeof borrowed);
+    borrowed.sa_sigaction = park;
+    borrowed.sa_flags = SA_SIGINFO;
+    if (sigaction(SIGRTMAX, &borrowed, &before) < 0 ||
+        syscall(SYS_rt_sigaction, SIGRTMAX, NULL, &libc, sizeof libc.mask) < 0 ||
+        sigaction(SIGRTMAX, &before, NULL) < 0) {
+        return false;
+    }
+    action.handler = park;
+    action.flags = SA_SIGINFO | SA_RESTART | KERNEL_SA_RESTORER;
+    action.restorer = libc.restorer;
+    action.mask = ~(uint64_t)0;
+    return syscall(SYS_rt_sigaction, PARK_SIGNAL, &action, NULL, sizeof action.mask) == 0;
+}
+
+static void __attribute__((constructor)) begin(void)
+{
+    pthread_t thread;
+    uint64_t all = ~(uint64_t)0, mask = 0;
+    if (!getenv("BROOD_SEED") || fcntl(SEED_FD, F_GETFD) < 0 || !find_tid_offset()) {
+        return;
+    }
+    (void)unsetenv("LD_PRELOAD");
+    (void)unsetenv("BROOD_SEED");
+    (void)fcntl(SEED_FD, F_SETFD, FD_CLOEXEC);
+    vmpool_pid = getppid();
+    shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (shared == MAP_FAILED) {
+        return;
+    }
+    /* our thread takes no signal at all, not even this one */
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof all);
+    if (pthread_create(&thread, NULL, serve, NULL) == 0) {
+        (void)install_handler();
+        (void)pthread_detach(thread);
+    }
+    (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
+}

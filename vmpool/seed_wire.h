@@ -1,0 +1,23 @@
+/* Between vmpool and a seed, a paused QEMU that copies itself on request (seed_preload.c).
+ * SOCK_SEQPACKET on fd SEED_FD of the seed, one request at a time is answered, in order.
+ *
+ * vmpool -> seed: struct seed_request with SEED_FDS fds: the copy's stderr, QMP and agent channel.
+ * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0.
+ * End of file: no more copies. */
+#pragma once
+#include <stdint.h>
+
+#define SEED_FD 7
+#define SEED_FDS 3
+#define SEED_ENV "BROOD_SEED=1"
+#define SEED_WHY_MAX 96
+
+struct seed_request {
+    int32_t vcpu_tid; /* of the seed's vCPU thread */
+};
+
+struct seed_reply {
+    int32_t pid;      /* of the copy, a child of vmpool; 0: there is none, why says why */
+    int32_t vcpu_tid; /* of the copy's vCPU thread */
+    char why[SEED_WHY_MAX];
+};
