@@ -59,7 +59,7 @@ step manifest 5 tr -d '\n' <"$(echo "$BROOD_HOME"/snapshots/python/*/manifest.js
 say "brood-vmpool serve"
 brood-vmpool serve >/tmp/serve.log 2>&1 &
 vmpool=$!
-step lease 120 brood-lease-once "$socket" python python3 -c 'print(6*7)'
+step lease 180 brood-lease-once "$socket" python python3 -c 'print(6*7)'
 # The sleep: timers of the machine that was frozen run on in its copy.
 fork='import random, uuid, os, time; time.sleep(.2); '
 fork+='print(random.random(), uuid.uuid4(), os.urandom(8).hex(), time.time())'
