@@ -30,7 +30,7 @@
 /* With BROOD_TEST_KVM_ROUNDS_MIN, which replaces KVM_PROBE_ROUNDS_MIN: the nested test runs KVM
  * inside an emulator, where a memory fault takes 0.1 ms and a first ioctl a second. */
 #define TEST_TIMEOUT_MS 30000
-#define TEST_WINDOW_US 200000
+#define TEST_WINDOW_US 50000
 #define GUEST_BYTES 0x100000u
 #define CODE_AT 0x1000u
 
