@@ -229,10 +229,19 @@ def c_program(g):
     assert r.exit['exit_code'] == 127, r
 
 
+def stack_overflow(g):
+    g.file('deep.c', b'int f(volatile char *p){volatile char a[1024]; a[0] = *p; return f(a) + a[0];}\n'
+                     b'int main(void){volatile char c = 1; return f(&c);}\n')
+    ok(g.run(['gcc', '-O1', '-w', '-o', 'deep', 'deep.c'], limits={'processes': 20}))
+    for memory in (32 << 20, 256 << 20):  # its own stack ends it, not the memory limit
+        r = g.run(['./deep'], limits={'memory': memory})
+        assert r.exit['signal'] == 11 and r.exit['oom_kills'] == 0, r
+
+
 SUITES = {
     'python': ([trusted], [trusted_left_nothing, hello, stdin, exits_and_signals, files, bad_files, out_of_order, user, memory,
                            fork_bomb, leftovers, flood, unread_stdin, disk, identity, warm_killed, host_gone]),
-    'c': ([], [c_program]),
+    'c': ([], [c_program, stack_overflow]),
 }
 
 
