@@ -115,8 +115,8 @@ static void nothing_is_left(void)
 static void up(void)
 {
     cleanup_e2e_run struct e2e_run r;
-    e2e_run(&r, (const char *const[]){ E2E_SOURCE_DIR "/tests/e2e/fixture.sh", "again", NULL }, NULL,
-            UP_MS);
+    e2e_run(&r, (const char *const[]){ E2E_SOURCE_DIR "/tests/e2e/fixture.sh", "again", NULL },
+            NULL, UP_MS);
     cr_assert_eq(r.exit_code, 0, "up: %s%s", r.out.data, r.err.data);
 }
 
