@@ -42,10 +42,10 @@ static void put_hello(struct agent *a)
     channel_put(&a->ch, FRAME_HELLO, guest_Hello_fields, &msg);
 }
 
-static void prepare(struct agent *a)
+static void prepare(struct agent *a, bool spare)
 {
     struct err err;
-    for (int tries = 0; tries < 2 && slots_prepare(&a->slots, &err) < 0; tries++) {
+    for (int tries = 0; tries < 2 && slots_prepare(&a->slots, spare, &err) < 0; tries++) {
         /* Once more without the warm interpreter, if that was it. The next RUN tells what is
          * missing. */
         log_warn("no slot prepared", "error", err.text);
@@ -160,7 +160,7 @@ static void take_frame(struct agent *a, const struct frame *f)
         uint32_t run = of_run ? a->run_msg.run : a->run.active ? a->run.number : 0;
         put_error(a, run, action_field(step.action), &err);
         if (of_run) {
-            prepare(a); /* the slot that it took is used */
+            prepare(a, false); /* the slot that it took is used */
         }
     } else if (!sets_state) {
         a->state = step.to;
@@ -225,7 +225,7 @@ static void end_run(struct agent *a)
     bool trusted = a->run.trusted;
     if (trusted) { /* off anybody's path, and the machine may be paused right behind EXIT */
         files_wipe();
-        prepare(a);
+        prepare(a, true);
     }
     run_exit(&a->run, &a->env, &a->ch);
     a->state = a->before_run;
@@ -233,7 +233,8 @@ static void end_run(struct agent *a)
         if (channel_flush(&a->ch) < 0) {
             host_gone(a);
         }
-        prepare(a);
+        /* most machines end here, and a second run that finds no spare is started by exec */
+        prepare(a, false);
     }
 }
 
@@ -333,7 +334,7 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     rc = rc ? rc : read_env_defaults(a, err);
     rc = rc ? rc : warm_start(&a->warm, err);
     rc = rc ? rc : slots_init(&a->slots, boot->cgroup_fd, &a->warm, err);
-    rc = rc ? rc : slots_prepare(&a->slots, err);
+    rc = rc ? rc : slots_prepare(&a->slots, true, err);
     if (rc == 0) {
         put_hello(a);
     }

@@ -112,13 +112,13 @@ static struct slot *find(struct slots *s, bool spare)
     return NULL;
 }
 
-int slots_prepare(struct slots *s, struct err *err)
+int slots_prepare(struct slots *s, bool spare, struct err *err)
 {
     int rc = 0;
     if (!find(s, false)) {
         rc = equip(s, false, err);
     }
-    if (rc == 0 && s->warm->pid != 0 && !find(s, true)) {
+    if (rc == 0 && spare && s->warm->pid != 0 && !find(s, true)) {
         rc = equip(s, true, err);
     }
     return rc;

@@ -32,8 +32,8 @@ struct slots {
 
 /* warm and cgroup_fd stay the caller's. */
 MUST_CHECK int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *err);
-/* Make ready for the next run what is missing. Needs no run to be active. */
-MUST_CHECK int slots_prepare(struct slots *s, struct err *err);
+/* Make ready for the next run what is missing; spare: also one of the warm interpreter, which costs a fork. */
+MUST_CHECK int slots_prepare(struct slots *s, bool spare, struct err *err);
 /* An equipped slot, with a live spare if want_spare and there is one; NULL when none is equipped.
  * It is busy until slot_done. */
 struct slot *slots_take(struct slots *s, bool want_spare);

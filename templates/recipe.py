@@ -59,9 +59,9 @@ def load(folder, name):
     for source in [recipe.get('warm', 'recipe.json'), *recipe.get('files', {}).values()]:
         if '..' in source.split('/') or not os.path.isfile(os.path.join(folder, source)):
             refuse(f'{source}: no such file beside the recipe')
-    exercise = recipe.get('exercise', {}).get('argv', [])
-    if set(recipe.get('exercise', {})) - {'argv'} or not all(isinstance(a, str) for a in exercise):
-        refuse('exercise: must be {"argv": [text, ...]}')
+    exercise = recipe.get('exercise', {})
+    if set(exercise) - {'argv', 'light'} or not all(isinstance(a, str) for argv in exercise.values() for a in argv):
+        refuse('exercise: must be {"argv": [text, ...], "light": [text, ...]}')
     if not all(isinstance(c, str) for c in recipe.get('commands', [])):
         refuse('commands: must be lines of text')
     return recipe

@@ -125,6 +125,18 @@ static void vm_free(struct pool_vm *vm)
     }
 }
 
+/* A seed is exercised until it is hot; a clone once, off the job's path, so that the pages a run writes are its own. */
+static int exercise_vm(struct pool_vm *vm, struct err *err)
+{
+    const struct template_info *info = &vm->snapshot->info;
+    bool seed = vm->kind == POOL_VM_SEED, light = vm->copied && info->light_len > 0;
+    return exercise_run(vm->pool->base, vm->pool->engine->channel_fd(vm->machine),
+                        light ? info->light : info->exercise,
+                        light ? info->light_len : info->exercise_len, info->memory_mib,
+                        seed ? POOL_SEED_ROUNDS : 1, seed ? POOL_SEED_EXERCISE_MS : 0, on_exercised,
+                        vm, &vm->exercise, err);
+}
+
 /* One action of the table. Returns <0 when it could not be done and the VM must fail. */
 static int act(struct pool_vm *vm, enum vm_action action, const char *why, struct err *err)
 {
@@ -144,11 +156,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         if ((rc = e->resume(vm->machine, err)) < 0) {
             return rc;
         }
-        return exercise_run(p->base, e->channel_fd(vm->machine), s->info.exercise,
-                            s->info.exercise_len, s->info.memory_mib,
-                            vm->kind == POOL_VM_SEED ? POOL_SEED_ROUNDS : POOL_EXERCISE_ROUNDS,
-                            vm->kind == POOL_VM_SEED ? POOL_SEED_EXERCISE_MS : 0,
-                            on_exercised, vm, &vm->exercise, err);
+        return exercise_vm(vm, err);
     case VM_DO_PAUSE:
         arm(vm, POOL_PAUSE_MS_MAX);
         return e->pause(vm->machine, err);

@@ -14,7 +14,6 @@
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
 #define POOL_EXERCISE_MS_MAX 60000
-#define POOL_EXERCISE_ROUNDS 1       /* of a clone, off the job's path: the pages that a run writes become its own */
 #define POOL_SEED_ROUNDS 16          /* of a seed: paid once, inherited by all its copies */
 #define POOL_SEED_EXERCISE_MS 4000   /* then it is good enough */
 #define POOL_SEED_WAIT_MS 30000      /* for so long nothing else is started beside a first seed */

@@ -112,10 +112,12 @@ static int get_uint(const json_t *root, const char *path, const char *key, uint3
     return 0;
 }
 
-static int get_exercise(const json_t *root, const char *path, struct template_info *t,
-                        struct err *err)
+/* exercise.key into out, strings each ended by NUL. */
+static int get_exercise(const json_t *root, const char *path, const char *key, char out[TEMPLATE_EXERCISE_MAX],
+                        uint32_t *ret_len, struct err *err)
 {
-    const json_t *argv = json_object_get(json_object_get(root, "exercise"), "argv");
+    const json_t *argv = json_object_get(json_object_get(root, "exercise"), key);
+    uint32_t len = 0;
     size_t i;
     json_t *arg;
     if (!argv) {
@@ -125,14 +127,14 @@ static int get_exercise(const json_t *root, const char *path, struct template_in
     {
         const char *s = json_string_value(arg);
         size_t n = s ? json_string_length(arg) + 1 : 0;
-        if (!s || strlen(s) + 1 != n || t->exercise_len + n > sizeof t->exercise) {
-            return err_set(err, ERR_INVALID,
-                           "%s: exercise.argv: strings without NUL, at most %zu bytes in all", path,
-                           sizeof t->exercise);
+        if (!s || strlen(s) + 1 != n || len + n > TEMPLATE_EXERCISE_MAX) {
+            return err_set(err, ERR_INVALID, "%s: exercise.%s: strings without NUL, at most %d bytes in all", path,
+                           key, TEMPLATE_EXERCISE_MAX);
         }
-        memcpy(t->exercise + t->exercise_len, s, n);
-        t->exercise_len += (uint32_t)n;
+        memcpy(out + len, s, n);
+        len += (uint32_t)n;
     }
+    *ret_len = len;
     return 0;
 }
 
@@ -179,7 +181,8 @@ int template_load(const char *home, const char *name, const char *digest,
     if ((rc = get_uint(root, path, "memory_mib", TEMPLATE_MEMORY_MIB_MIN, TEMPLATE_MEMORY_MIB_MAX,
                        &t.memory_mib, err)) < 0 ||
         (rc = get_uint(root, path, "vcpus", 1, TEMPLATE_VCPUS_MAX, &t.vcpus, err)) < 0 ||
-        (rc = get_exercise(root, path, &t, err)) < 0) {
+        (rc = get_exercise(root, path, "argv", t.exercise, &t.exercise_len, err)) < 0 ||
+        (rc = get_exercise(root, path, "light", t.light, &t.light_len, err)) < 0) {
         return rc;
     }
     if (!json_is_false(json_object_get(root, "rootfs"))) {

@@ -19,6 +19,8 @@ struct template_info {
     uint32_t memory_mib, vcpus;
     uint32_t exercise_len;                /* 0: nothing to exercise */
     char exercise[TEMPLATE_EXERCISE_MAX]; /* strings, each ended by NUL */
+    uint32_t light_len;                   /* 0: as exercise */
+    char light[TEMPLATE_EXERCISE_MAX];    /* for each copy of a machine that had the exercise */
     char kernel[TEMPLATE_PATH_MAX], initrd[TEMPLATE_PATH_MAX];
     char kernel_digest[TEMPLATE_DIGEST_MAX];
     char cmdline[256]; /* what the kernel's manifest adds */
