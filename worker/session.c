@@ -12,10 +12,11 @@
 #include "worker/guest_msgs.h"
 
 #define CPU_CHECK_MIN_US 1000 /* shortest time between two readings of the CPU meter */
+#define OUTPUT_GRACE_WALL 10  /* times output_grace_ms */
 #define NEVER_US INT64_MAX
 
 const struct session_times session_times_default = {
-    .ready_ms = 10000, .start_ms = 30000, .kill_grace_ms = 2000, .output_grace_ms = 500
+    .ready_ms = 30000, .start_ms = 30000, .kill_grace_ms = 2000, .output_grace_ms = 500
 };
 
 void session_init(struct session *s)
@@ -108,7 +109,7 @@ static int queue_run(struct session *s, const struct job_command *command, struc
     s->run++;
     s->stop = STOP_NONE;
     s->warm = s->disk_full = false;
-    s->run_us = s->over_us = s->kill_us = s->cpu_us = 0;
+    s->run_us = s->over_us = s->kill_us = s->cpu_us = s->over_cpu_ns = 0;
     s->cpu_check_us = 0;
     s->reported = (struct run_result){ .exit_code = -1 };
     for (int i = 0; i < 2; i++) {
@@ -287,6 +288,27 @@ static int check_cpu(struct session *s, int64_t now_us, int64_t *due_us, struct 
     return 0;
 }
 
+/* When a stream that has passed its limit is ended: after output_grace_ms of the guest's CPU time, so that on a busy host the
+ * same program still gets to print the same bytes; a guest that idles gets OUTPUT_GRACE_WALL times as long. */
+static int64_t output_deadline(struct session *s, int64_t now_us)
+{
+    int64_t grace_us = s->job->times->output_grace_ms * 1000;
+    if (!s->over_us) {
+        return NEVER_US;
+    }
+    if (s->job->cpu_fd < 0) {
+        return s->over_us + grace_us;
+    }
+    int64_t ns = 0, end_us = s->over_us + grace_us * OUTPUT_GRACE_WALL;
+    read_cpu(s, &ns);
+    if (s->over_cpu_ns == 0) {
+        s->over_cpu_ns = ns;
+    }
+    int64_t left_us = grace_us - (ns - s->over_cpu_ns) / 1000;
+    int64_t next_us = left_us <= 0 ? now_us : now_us + (left_us > CPU_CHECK_MIN_US ? left_us : CPU_CHECK_MIN_US);
+    return next_us < end_us ? next_us : end_us;
+}
+
 /* Act on deadlines that have passed; *ret_due_us = the next one. 1: the run is given up after its
  * Kill. */
 static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_us, struct err *err)
@@ -303,7 +325,7 @@ static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_u
         }
     } else if (s->stop == STOP_NONE) {
         int64_t wall_end_us = s->run_us + s->command->limits.wall_ms * 1000;
-        int64_t output_end_us = s->over_us ? s->over_us + t->output_grace_ms * 1000 : NEVER_US;
+        int64_t output_end_us = output_deadline(s, now_us);
         int rc = 0;
         if (now_us >= output_end_us) {
             rc = stop_run(s, STOP_OUTPUT, now_us, err);

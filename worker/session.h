@@ -24,7 +24,7 @@ struct session_times {
     int64_t ready_ms;        /* from the first write to Ready */
     int64_t start_ms;        /* from Ready, or from the end of the setup, to Started */
     int64_t kill_grace_ms;   /* from Kill to Exit */
-    int64_t output_grace_ms; /* from passing the output limit to Kill */
+    int64_t output_grace_ms; /* CPU time from passing the output limit to Kill (wall time without a meter) */
 };
 extern const struct session_times session_times_default;
 
@@ -69,6 +69,7 @@ struct session {
     int64_t wait_us;          /* since when Started is waited for */
     int64_t cpu_base_ns, cpu_us, cpu_check_us;
     int64_t over_us, kill_us;   /* output limit passed; Kill queued (0: not) */
+    int64_t over_cpu_ns;        /* CPU meter when the limit was passed (0: not read yet) */
     struct run_result reported; /* from Exit */
     char refused[RUN_REFUSED_MAX];
     struct session_trace trace;
