@@ -256,3 +256,52 @@ Test(vmpool, one_home_one_pool_and_a_clean_end, .init = setup, .fini = teardown,
     pool_lease_close(&l);
     (void)close(fd);
 }
+
+/* A seed's command line asks for the state to be loaded and it was not made by a copy: its name is still QEMU's. */
+static int find_seed(void)
+{
+    int pids[64];
+    int n = descendants((int)pool.pid, pids, 64);
+    for (int i = 0; i < n; i++) {
+        char path[64], comm[32] = "";
+        (void)snprintf(path, sizeof path, "/proc/%d/comm", pids[i]);
+        FILE *f = fopen(path, "re");
+        bool named = f && fgets(comm, sizeof comm, f) && strncmp(comm, "qemu-system", 11) == 0;
+        if (f) {
+            (void)fclose(f);
+        }
+        if (named) {
+            return pids[i];
+        }
+    }
+    return 0;
+}
+
+/* The seed is only a helper: when it dies, its copies live on, and leases are served. */
+Test(vmpool, a_dead_seed_harms_nobody, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease before, after;
+    struct guest_result r;
+    struct err err = { 0 };
+    static const char *const argv[] = { "python3", "-c", "print(6 * 7, end='')", NULL };
+    int fd = connect_pool();
+    lease(fd, &before);
+    cr_assert_eq(guest_identity(before.channel, TIMEOUT_MS, &err), 0, "%s", err.text);
+    int seed = find_seed();
+    cr_assert_gt(seed, 0, "no seed");
+    cr_assert_neq(seed, pool_lease_pid(&before), "what is leased is a copy");
+    cr_assert_eq(kill(seed, SIGKILL), 0);
+    expect_gone(seed);
+    for (int i = 0; i < LEASES; i++) { /* warm copies first, then what is loaded or copied anew */
+        lease(fd, &after);
+        cr_assert_eq(guest_identity(after.channel, TIMEOUT_MS, &err), 0, "%s", err.text);
+        cr_assert_eq(guest_run(after.channel, argv, TIMEOUT_MS, &r, &err), 0, "%s", err.text);
+        cr_assert_str_eq(r.output, "42");
+        cr_assert_eq(pool_client_release(fd, &after, &err), 0);
+        pool_lease_close(&after);
+    }
+    cr_assert_eq(guest_run(before.channel, argv, TIMEOUT_MS, &r, &err), 0, "%s", err.text);
+    cr_assert_str_eq(r.output, "42");
+    pool_lease_close(&before);
+    (void)close(fd);
+}

@@ -1,0 +1,61 @@
+/* brood-seed-target: a program with threads, to be copied by the preload library as QEMU is (test_seed.c). Control on fd 4, output on
+ * fd 5, as a QEMU has its QMP socket and agent channel.
+ *
+ * The main thread waits on fd 4; each byte makes a worker thread, asleep on a condition variable, say on fd 5 who it is, how
+ * often it was asked, and that its thread-local and locked state are what they should be. 'q' ends the program by exit. */
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t ask = PTHREAD_COND_INITIALIZER;
+static int asked, answered;
+static __thread int own = 7;
+
+static void *worker(void *arg)
+{
+    int event = *(int *)arg;
+    own = 42;
+    (void)pthread_mutex_lock(&lock);
+    for (;;) {
+        char text[96];
+        while (asked == answered) {
+            (void)pthread_cond_wait(&ask, &lock);
+        }
+        answered++;
+        /* an eventfd shared with a sibling would give the sibling's value */
+        uint64_t value = (uint64_t)answered;
+        (void)!write(event, &value, sizeof value);
+        (void)!read(event, &value, sizeof value);
+        void *p = malloc(100000); /* takes the allocator's lock */
+        int n = snprintf(text, sizeof text, "pid %d tid %d asked %d own %d %s", (int)getpid(), (int)gettid(), answered, own,
+                         p ? "ok" : "no memory");
+        free(p);
+        (void)send(5, text, (size_t)n, MSG_NOSIGNAL);
+    }
+    return NULL;
+}
+
+int main(void)
+{
+    pthread_t thread;
+    char c;
+    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (event < 0 || pthread_create(&thread, NULL, worker, &event) != 0) {
+        return 1;
+    }
+    while (recv(4, &c, 1, 0) == 1) {
+        if (c == 'q') {
+            return 3;
+        }
+        (void)pthread_mutex_lock(&lock);
+        asked++;
+        (void)pthread_cond_signal(&ask);
+        (void)pthread_mutex_unlock(&lock);
+    }
+    return 0;
+}
