@@ -191,7 +191,8 @@ static int build(const struct cli *cli, const struct opts *o)
     for (int i = 0; rc == 0 && i < n; i++) {
         rc = build_one(cli, dir, names[i], &err);
         if (rc == 0) {
-            rc = register_built(cli, &err); /* after each: it can be used while the next one is built */
+            rc = register_built(cli,
+                                &err); /* after each: it can be used while the next one is built */
         }
     }
     for (int i = 0; i < n_all; i++) {

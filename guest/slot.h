@@ -1,10 +1,10 @@
 /* What one run needs, made ahead of it: a cgroup, the pipes, and in one slot a spare of the warm
  * interpreter.
  *
- * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), BUSY with its run, then USED; it is made anew when no
- * fresh one is left. At most one equipped slot holds a spare; a second one waits for programs that
- * are started by exec. All of this is done before the snapshot, or after a run's EXIT has been
- * sent: never between RUN and the first byte of output. */
+ * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), BUSY with its run, then USED; it is
+ * made anew when no fresh one is left. At most one equipped slot holds a spare; a second one waits
+ * for programs that are started by exec. All of this is done before the snapshot, or after a run's
+ * EXIT has been sent: never between RUN and the first byte of output. */
 #pragma once
 #include <stdbool.h>
 #include "guest/cgroup.h"
@@ -32,7 +32,8 @@ struct slots {
 
 /* warm and cgroup_fd stay the caller's. */
 MUST_CHECK int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *err);
-/* Make ready for the next run what is missing; spare: also one of the warm interpreter, which costs a fork. */
+/* Make ready for the next run what is missing; spare: also one of the warm interpreter, which costs
+ * a fork. */
 MUST_CHECK int slots_prepare(struct slots *s, bool spare, struct err *err);
 /* An equipped slot, with a live spare if want_spare and there is one; NULL when none is equipped.
  * It is busy until slot_done. */

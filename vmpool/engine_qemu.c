@@ -265,8 +265,8 @@ static void machine_free(struct machine *m)
 }
 DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
-/* What every QEMU is given: its stderr, control socket and agent channel. The child's ends are non-blocking, as QEMU would
- * make them: a copy does not do it again. */
+/* What every QEMU is given: its stderr, control socket and agent channel. The child's ends are
+ * non-blocking, as QEMU would make them: a copy does not do it again. */
 struct ends {
     int stderr_fd, qmp, channel; /* the child's */
     int qmp_ours;
@@ -314,7 +314,8 @@ static void watch_stderr(struct machine *m)
     }
 }
 
-static struct machine *machine_new(struct event_base *base, bool clone, machine_listener *listener, void *user)
+static struct machine *machine_new(struct event_base *base, bool clone, machine_listener *listener,
+                                   void *user)
 {
     struct machine *m = calloc(1, sizeof *m);
     if (!m) {
@@ -332,8 +333,8 @@ static struct machine *machine_new(struct event_base *base, bool clone, machine_
     return m;
 }
 
-static int start_process(struct machine *m, const struct engine_host *host, const struct machine_options *o,
-                         const struct ends *ends, struct err *err)
+static int start_process(struct machine *m, const struct engine_host *host,
+                         const struct machine_options *o, const struct ends *ends, struct err *err)
 {
     const char *binary;
     char library[512], preload[600];
@@ -348,7 +349,9 @@ static int start_process(struct machine *m, const struct engine_host *host, cons
                               { o->state_fd, QEMU_FD_STATE },
                               { -1, SEED_FD } };
     char *envp[] = { preload, (char *)SEED_ENV, (char *)"PATH=/usr/bin:/bin", NULL };
-    struct spawn_options so = { .path = binary, .fds = fds, .n_fds = 4, .stderr_fd = ends->stderr_fd };
+    struct spawn_options so = {
+        .path = binary, .fds = fds, .n_fds = 4, .stderr_fd = ends->stderr_fd
+    };
     cleanup_close int seed_theirs = -1;
     if (o->seed && seed_library(library, sizeof library)) {
         if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
@@ -408,8 +411,8 @@ static bool machine_can_copy(const struct machine *m)
     return m->seed && m->loaded && !m->failed && !m->gone;
 }
 
-static int machine_copy(struct machine *origin, machine_listener *listener, void *user, struct machine **ret_machine,
-                        struct err *err)
+static int machine_copy(struct machine *origin, machine_listener *listener, void *user,
+                        struct machine **ret_machine, struct err *err)
 {
     assert(machine_can_copy(origin));
     CLEANUP(cleanup_machine) struct machine *m = machine_new(origin->base, true, listener, user);

@@ -18,7 +18,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define TB_SIZE_MIB 128 /* address space; gcc alone fills 32, and a full buffer is thrown away whole */
+#define TB_SIZE_MIB                                                                                \
+    128 /* address space; gcc alone fills 32, and a full buffer is thrown away whole */
 
 void qemu_describe(struct engine_host *host)
 {

@@ -33,7 +33,7 @@ struct exercise {
     enum frame_type want;
     int rounds, rounds_min; /* left */
     int64_t until_ms;       /* no round begins after it, once rounds_min are done */
-    uint8_t *round; /* Identity and Run, encoded; NULL while a hello is awaited */
+    uint8_t *round;         /* Identity and Run, encoded; NULL while a hello is awaited */
     size_t round_len;
     exercise_done *done;
     void *user;
@@ -71,8 +71,8 @@ static void finish(struct exercise *e, const char *why)
     }
 }
 
-/* Setting the clock and reseeding are practised too. The worker's own Identity comes later, with entropy of its own; that
- * this one is the same in every round does no harm. */
+/* Setting the clock and reseeding are practised too. The worker's own Identity comes later, with
+ * entropy of its own; that this one is the same in every round does no harm. */
 static int encode_round(struct exercise *e, const guest_Run *run, struct err *err)
 {
     guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "warm" };
@@ -86,7 +86,9 @@ static int encode_round(struct exercise *e, const guest_Run *run, struct err *er
         abort();
     }
     int n = frame_encode(e->round, 512, FRAME_IDENTITY, guest_Identity_fields, &id, err);
-    int more = n < 0 ? n : frame_encode(e->round + n, room - (size_t)n, FRAME_RUN, guest_Run_fields, run, err);
+    int more =
+        n < 0 ? n
+              : frame_encode(e->round + n, room - (size_t)n, FRAME_RUN, guest_Run_fields, run, err);
     if (more < 0) {
         return more;
     }
@@ -99,7 +101,8 @@ static bool send_round(struct exercise *e)
     e->rounds--;
     e->rounds_min--;
     e->want = FRAME_READY;
-    return send(e->fd, e->round, e->round_len, MSG_NOSIGNAL | MSG_DONTWAIT) == (ssize_t)e->round_len;
+    return send(e->fd, e->round, e->round_len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
+           (ssize_t)e->round_len;
 }
 
 /* 1: done well; 0: go on; -1: why is set. */
@@ -224,14 +227,15 @@ struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_
 }
 
 int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len,
-                 uint32_t memory_mib, int rounds, int64_t time_ms, exercise_done *done, void *user, struct exercise **ret,
-                 struct err *err)
+                 uint32_t memory_mib, int rounds, int64_t time_ms, exercise_done *done, void *user,
+                 struct exercise **ret, struct err *err)
 {
     cleanup_free guest_Run *run = calloc(1, sizeof *run);
     if (!run) {
         abort();
     }
-    assert(rounds > 0 && argv_len > 0 && argv_len <= sizeof run->argv.bytes && argv[argv_len - 1] == 0);
+    assert(rounds > 0 && argv_len > 0 && argv_len <= sizeof run->argv.bytes &&
+           argv[argv_len - 1] == 0);
     run->run = EXERCISE_RUN;
     memcpy(run->argv.bytes, argv, argv_len);
     run->argv.size = (pb_size_t)argv_len;

@@ -15,10 +15,11 @@ typedef void exercise_done(void *user, const char *why);
 /* Wait for FRAME_HELLO on fd (borrowed). */
 struct exercise *exercise_await_hello(struct event_base *base, int fd, exercise_done *done,
                                       void *user);
-/* Up to rounds times (fewer, but two, when time_ms milliseconds are over): send what a lease sends, an Identity and a trusted Run of argv (argv_len bytes, strings each ended by
- * NUL), in one piece, and wait for Ready and for an Exit with code 0 (output is dropped). */
+/* Up to rounds times (fewer, but two, when time_ms milliseconds are over): send what a lease sends,
+ * an Identity and a trusted Run of argv (argv_len bytes, strings each ended by NUL), in one piece,
+ * and wait for Ready and for an Exit with code 0 (output is dropped). */
 MUST_CHECK int exercise_run(struct event_base *base, int fd, const char *argv, uint32_t argv_len,
-                            uint32_t memory_mib, int rounds, int64_t time_ms, exercise_done *done, void *user,
-                            struct exercise **ret, struct err *err);
+                            uint32_t memory_mib, int rounds, int64_t time_ms, exercise_done *done,
+                            void *user, struct exercise **ret, struct err *err);
 /* Stop listening; safe inside done. */
 void exercise_free(struct exercise *e);

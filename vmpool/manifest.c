@@ -108,7 +108,7 @@ char *manifest_print(const struct manifest *m)
     MANIFEST_FIELDS
 #undef MANIFEST_FIELD
         (void)
-        json_object_set_new(root, "memory_mib", json_integer(m->memory_mib));
+    json_object_set_new(root, "memory_mib", json_integer(m->memory_mib));
     (void)json_object_set_new(root, "vcpus", json_integer(m->vcpus));
     (void)json_object_set_new(root, "tsc_khz", json_integer(m->tsc_khz));
     (void)json_object_set_new(root, "state_bytes", json_integer((json_int_t)m->state_bytes));

@@ -125,7 +125,8 @@ static void vm_free(struct pool_vm *vm)
     }
 }
 
-/* A seed is exercised until it is hot; a clone once, off the job's path, so that the pages a run writes are its own. */
+/* A seed is exercised until it is hot; a clone once, off the job's path, so that the pages a run
+ * writes are its own. */
 static int exercise_vm(struct pool_vm *vm, struct err *err)
 {
     const struct template_info *info = &vm->snapshot->info;
@@ -227,7 +228,8 @@ void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why)
               vm_state_word(vm->state));
     account(vm, from, -1);
     account(vm, vm->state, 1);
-    if (vm->kind == POOL_VM_SEED && from != VM_DYING && (vm->state == VM_DYING || vm->state == VM_DEAD)) {
+    if (vm->kind == POOL_VM_SEED && from != VM_DYING &&
+        (vm->state == VM_DYING || vm->state == VM_DEAD)) {
         seed_ended(vm, event != VM_EV_KILL);
     }
     if (act(vm, (enum vm_action)action, why, &err) < 0) {
@@ -396,9 +398,8 @@ static void start_seeds(struct pool *p, int64_t now_ms)
         struct pool_snapshot *s = p->snapshots[i];
         bool worn = !s->seed || s->seed_copies >= POOL_SEED_COPIES_MAX;
         uint32_t cost = policy_cost_mib(s->info.memory_mib, false) + POLICY_SEED_MIB;
-        if (s->state == SNAPSHOT_READY && s->current && !s->build_asked && s->info.exercise_len > 0 &&
-            worn && !s->seeding &&
-            now_ms >= s->seed_retry_at_ms &&
+        if (s->state == SNAPSHOT_READY && s->current && !s->build_asked &&
+            s->info.exercise_len > 0 && worn && !s->seeding && now_ms >= s->seed_retry_at_ms &&
             policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
             pool_vm_start(s, POOL_VM_SEED);
         }

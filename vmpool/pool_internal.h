@@ -14,10 +14,10 @@
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
 #define POOL_EXERCISE_MS_MAX 60000
-#define POOL_SEED_ROUNDS 16          /* of a seed: paid once, inherited by all its copies */
-#define POOL_SEED_EXERCISE_MS 4000   /* then it is good enough */
-#define POOL_SEED_WAIT_MS 30000      /* for so long nothing else is started beside a first seed */
-#define POOL_SEED_COPIES_MAX 1024    /* then it is renewed: copies share their host address layout */
+#define POOL_SEED_ROUNDS 16        /* of a seed: paid once, inherited by all its copies */
+#define POOL_SEED_EXERCISE_MS 4000 /* then it is good enough */
+#define POOL_SEED_WAIT_MS 30000    /* for so long nothing else is started beside a first seed */
+#define POOL_SEED_COPIES_MAX 1024  /* then it is renewed: copies share their host address layout */
 #define POOL_SEED_RETRY_MS 10000
 #define POOL_PAUSE_MS_MAX 10000
 #define POOL_TICK_MS 100
@@ -73,8 +73,8 @@ struct pool_vm {
     int64_t started_us;
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
-    bool copied; /* from a seed */
-    bool ready;  /* was WARM or SEED */
+    bool copied;    /* from a seed */
+    bool ready;     /* was WARM or SEED */
     bool from_pool; /* was warm before anybody asked */
     void *client;   /* while leased */
     uint64_t lease;

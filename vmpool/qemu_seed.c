@@ -1,5 +1,6 @@
-/* Requests are answered in order; whatever breaks that order ends the seed's use: every open request is told so, and the pool takes
- * another seed. A copy that nobody waits for any more is killed by its pidfd. */
+/* Requests are answered in order; whatever breaks that order ends the seed's use: every open
+ * request is told so, and the pool takes another seed. A copy that nobody waits for any more is
+ * killed by its pidfd. */
 #include "vmpool/qemu_seed.h"
 
 #include <assert.h>
@@ -82,9 +83,10 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof(int))];
     } control;
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     (void)what;
     ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -138,7 +140,8 @@ void seed_free(struct seed *s)
     }
 }
 
-int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied, void *user, struct err *err)
+int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied, void *user,
+              struct err *err)
 {
     struct seed_request r = { .vcpu_tid = vcpu_tid };
     struct iovec iov = { .iov_base = &r, .iov_len = sizeof r };
@@ -146,14 +149,17 @@ int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copie
         struct cmsghdr align;
         char bytes[CMSG_SPACE(SEED_FDS * sizeof(int))];
     } control = { .bytes = { 0 } };
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     if (s->fd < 0 || s->n_pending == PENDING_MAX) {
         return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
     }
-    *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(SEED_FDS * sizeof(int)) };
+    *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+                           .cmsg_type = SCM_RIGHTS,
+                           .cmsg_len = CMSG_LEN(SEED_FDS * sizeof(int)) };
     memcpy(CMSG_DATA(c), fds, SEED_FDS * sizeof(int));
     if (sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         return err_sys(err, "seed");

@@ -1,4 +1,5 @@
-/* vmpool's side of a seed: a paused QEMU that copies itself (seed_preload.c says how and why). Loop's thread only. */
+/* vmpool's side of a seed: a paused QEMU that copies itself (seed_preload.c says how and why).
+ * Loop's thread only. */
 #pragma once
 #include <stdint.h>
 #include <sys/types.h>
@@ -7,17 +8,20 @@
 
 struct seed;
 
-/* One copy is there: pid, pidfd (the callee's) and its vCPU's thread; pidfd -1: there is none, why says why. Called from the
- * loop, in order of requests, never from inside seed_copy. */
+/* One copy is there: pid, pidfd (the callee's) and its vCPU's thread; pidfd -1: there is none, why
+ * says why. Called from the loop, in order of requests, never from inside seed_copy. */
 typedef void seed_copied(void *user, pid_t pid, int pidfd, pid_t vcpu_tid, const char *why);
 
-/* Path of the preload library beside this program, into out; false when it is not there or cannot be preloaded. */
+/* Path of the preload library beside this program, into out; false when it is not there or cannot
+ * be preloaded. */
 bool seed_library(char *out, size_t room);
 /* control: our end of the socket pair whose other end is SEED_FD of the QEMU; owned from now on. */
 struct seed *seed_new(struct event_base *base, int control);
 /* Requests that are still open are answered: there is no copy. */
 void seed_free(struct seed *s);
-/* fds[SEED_FDS]: stderr, QMP, agent channel of the copy; borrowed. -ERR_UNAVAILABLE when the seed takes no request. */
-MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied, void *user, struct err *err);
+/* fds[SEED_FDS]: stderr, QMP, agent channel of the copy; borrowed. -ERR_UNAVAILABLE when the seed
+ * takes no request. */
+MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied,
+                         void *user, struct err *err);
 /* Take a callback back: its copy is killed when it comes. */
 void seed_forget(struct seed *s, const void *user);

@@ -204,8 +204,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
 }
 
-struct qmp *qmp_new(struct event_base *base, int fd, bool greets, qmp_event *on_event, qmp_closed *on_closed,
-                    void *user)
+struct qmp *qmp_new(struct event_base *base, int fd, bool greets, qmp_event *on_event,
+                    qmp_closed *on_closed, void *user)
 {
     assert(fd >= 0 && on_event && on_closed);
     struct qmp *q = calloc(1, sizeof *q);

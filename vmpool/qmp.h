@@ -45,10 +45,10 @@ typedef void qmp_event(void *user, const struct qmp_message *m);
 extern const char qmp_ended[];
 typedef void qmp_closed(void *user, const char *why);
 
-/* fd: connected stream socket, owned from now on. greets: the other end is new and greets; qmp_capabilities is sent at once. Else
- * it has left that behind (a copied QEMU). */
-struct qmp *qmp_new(struct event_base *base, int fd, bool greets, qmp_event *on_event, qmp_closed *on_closed,
-                    void *user);
+/* fd: connected stream socket, owned from now on. greets: the other end is new and greets;
+ * qmp_capabilities is sent at once. Else it has left that behind (a copied QEMU). */
+struct qmp *qmp_new(struct event_base *base, int fd, bool greets, qmp_event *on_event,
+                    qmp_closed *on_closed, void *user);
 /* Safe inside a callback of its own. */
 void qmp_free(struct qmp *q);
 /* Send a command. arguments: JSON object text or NULL. pass_fd: sent along when >= 0, stays the

@@ -1,25 +1,30 @@
-/* Preloaded into a QEMU that is to be a seed (LD_PRELOAD): lets the whole process, with all its threads,
- * be copied by fork while its machine stands still.
+/* Preloaded into a QEMU that is to be a seed (LD_PRELOAD): lets the whole process, with all its
+ * threads, be copied by fork while its machine stands still.
  *
- * Why. What a run costs under emulation is not the machine's memory, which is copied on write anyway, but translating the guest's code: a
- * clone that is loaded from a file starts with an empty translation buffer and pays some hundred milliseconds for the first
- * program, whatever it does. A copy of a process that has run such programs before has the buffer, the page tables and
- * the device state already; it costs one fork.
+ * Why. What a run costs under emulation is not the machine's memory, which is copied on write
+ * anyway, but translating the guest's code: a clone that is loaded from a file starts with an empty
+ * translation buffer and pays some hundred milliseconds for the first program, whatever it does. A
+ * copy of a process that has run such programs before has the buffer, the page tables and the
+ * device state already; it costs one fork.
  *
- * How. fork(2) copies only the calling thread. So a thread of ours (serve) asks every other thread, by a signal, to
- * wait inside the handler (park), with its registers in the signal frame on its own stack. Then it forks by the
- * bare system call: glibc's fork would run handlers and give the other threads' stacks away. In the copy each waiting thread is
- * made again by clone with the same thread pointer (CLONE_SETTLS), jumps back into its handler on its own stack, and returns from
- * the signal: its system call is restarted by the frame that the kernel wrote. Nothing that the threads hold (locks, thread-local data,
- * buffers) is lost, for no thread is. In the original the threads just return from the handler.
+ * How. fork(2) copies only the calling thread. So a thread of ours (serve) asks every other thread,
+ * by a signal, to wait inside the handler (park), with its registers in the signal frame on its own
+ * stack. Then it forks by the bare system call: glibc's fork would run handlers and give the other
+ * threads' stacks away. In the copy each waiting thread is made again by clone with the same thread
+ * pointer (CLONE_SETTLS), jumps back into its handler on its own stack, and returns from the
+ * signal: its system call is restarted by the frame that the kernel wrote. Nothing that the threads
+ * hold (locks, thread-local data, buffers) is lost, for no thread is. In the original the threads
+ * just return from the handler.
  *
- * What is shared by fork but must not be is replaced in the copy before any thread runs: QMP socket, agent channel
- * and stderr by the fds of the request, each eventfd by one of its own. A process with an epoll, io_uring or timerfd
- * descriptor is refused: such an object would keep acting on the original.
+ * What is shared by fork but must not be is replaced in the copy before any thread runs: QMP
+ * socket, agent channel and stderr by the fds of the request, each eventfd by one of its own. A
+ * process with an epoll, io_uring or timerfd descriptor is refused: such an object would keep
+ * acting on the original.
  *
- * Rules for this file: between the first park and the last release no call may take a lock of libc or allocate.
- * The signal is 33, glibc's own SIGSETXID: no code can block it by the library's functions, and QEMU blocks all others in
- * its threads. QEMU does not change its user after start, so that the number is free. */
+ * Rules for this file: between the first park and the last release no call may take a lock of libc
+ * or allocate. The signal is 33, glibc's own SIGSETXID: no code can block it by the library's
+ * functions, and QEMU blocks all others in its threads. QEMU does not change its user after start,
+ * so that the number is free. */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -77,7 +82,8 @@ static _Atomic uint32_t n_made;   /* in the copy: threads that are back in their
 static char stacks[THREADS_MAX][HELPER_STACK_BYTES] __attribute__((aligned(64)));
 static struct event_fd event_fds[EVENTFDS_MAX];
 static int n_event_fds;
-static size_t tid_offset; /* of the field in glibc's struct pthread that holds the thread's number */
+static size_t
+    tid_offset; /* of the field in glibc's struct pthread that holds the thread's number */
 static struct shared *shared;
 static pid_t vmpool_pid;
 
@@ -139,7 +145,8 @@ static int list_threads(pid_t self, pid_t *tids)
 {
     char buffer[4096] __attribute__((aligned(8)));
     int n = 0;
-    int dir = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/task", O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
+    int dir = (int)syscall(SYS_openat, AT_FDCWD, "/proc/self/task",
+                           O_RDONLY | O_DIRECTORY | O_CLOEXEC, 0);
     long got;
     if (dir < 0) {
         return -1;
@@ -165,8 +172,8 @@ static int list_threads(pid_t self, pid_t *tids)
     return got < 0 ? -1 : n;
 }
 
-/* All threads wait in their handlers. NULL, or why not. Each is signalled once: a second signal would stay pending and
- * park it again after the release. */
+/* All threads wait in their handlers. NULL, or why not. Each is signalled once: a second signal
+ * would stay pending and park it again after the release. */
 static const char *park_all(pid_t self, int *ret_n)
 {
     pid_t tids[THREADS_MAX], told[THREADS_MAX];
@@ -183,7 +190,8 @@ static const char *park_all(pid_t self, int *ret_n)
             for (int j = 0; j < n_told; j++) {
                 known = known || told[j] == tids[i];
             }
-            if (!known && n_told < THREADS_MAX && syscall(SYS_tgkill, getpid(), tids[i], PARK_SIGNAL) == 0) {
+            if (!known && n_told < THREADS_MAX &&
+                syscall(SYS_tgkill, getpid(), tids[i], PARK_SIGNAL) == 0) {
                 told[n_told++] = tids[i];
             }
         }
@@ -193,7 +201,8 @@ static const char *park_all(pid_t self, int *ret_n)
         }
         uint32_t have;
         for (int waited = 0; (have = atomic_load(&n_parked)) < (uint32_t)n_told;) {
-            if (futex(&n_parked, FUTEX_WAIT, have, 10) < 0 && errno == ETIMEDOUT && (waited += 10) > PARK_MS_MAX) {
+            if (futex(&n_parked, FUTEX_WAIT, have, 10) < 0 && errno == ETIMEDOUT &&
+                (waited += 10) > PARK_MS_MAX) {
                 return "a thread did not stop";
             }
         }
@@ -251,8 +260,8 @@ static bool own_fds(const int *fds)
 
 static void become(const int *fds, int n, int32_t vcpu_tid)
 {
-    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM | CLONE_SETTLS |
-                CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
+    int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
+                CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     atomic_store(tid_field((unsigned long)pthread_self()), own_tid());
     atomic_store(&n_made, 0);
     atomic_store(&released, 0);
@@ -261,7 +270,8 @@ static void become(const int *fds, int n, int32_t vcpu_tid)
     }
     for (int i = 0; i < n; i++) {
         void *tid = (void *)tid_field(threads[i].tls);
-        int made = clone(come_back, stacks[i] + HELPER_STACK_BYTES, flags, &threads[i], tid, (void *)threads[i].tls, tid);
+        int made = clone(come_back, stacks[i] + HELPER_STACK_BYTES, flags, &threads[i], tid,
+                         (void *)threads[i].tls, tid);
         if (made < 0) {
             _exit(127);
         }
@@ -318,8 +328,8 @@ static const char *look_at_fds(void)
     return why;
 }
 
-static const char *copy(pid_t self, const struct seed_request *request, const int *fds, struct seed_reply *reply,
-                        int *ret_pidfd)
+static const char *copy(pid_t self, const struct seed_request *request, const int *fds,
+                        struct seed_reply *reply, int *ret_pidfd)
 {
     int n = 0, pidfd = -1;
     const char *why = look_at_fds();
@@ -365,9 +375,10 @@ static bool receive(struct seed_request *request, int fds[SEED_FDS])
         struct cmsghdr align;
         char bytes[CMSG_SPACE(SEED_FDS * sizeof(int))];
     } control;
-    struct msghdr msg = {
-        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes
-    };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     ssize_t n;
     do {
         n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
@@ -392,7 +403,9 @@ static bool answer(const struct seed_reply *reply, int pidfd)
         msg.msg_control = control.bytes;
         msg.msg_controllen = sizeof control.bytes;
         struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof(int)) };
+        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+                               .cmsg_type = SCM_RIGHTS,
+                               .cmsg_len = CMSG_LEN(sizeof(int)) };
         memcpy(CMSG_DATA(c), &pidfd, sizeof pidfd);
     }
     return sendmsg(SEED_FD, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof *reply;
@@ -409,7 +422,8 @@ static void *serve(void *arg)
     while (receive(&request, fds)) {
         struct seed_reply reply = { 0 };
         int pidfd = -1;
-        const char *why = usable ? copy(self, &request, fds, &reply, &pidfd) : "this C library is laid out otherwise";
+        const char *why = usable ? copy(self, &request, fds, &reply, &pidfd)
+                                 : "this C library is laid out otherwise";
         if (why) {
             reply.pid = 0;
             (void)snprintf(reply.why, sizeof reply.why, "%s", why);
@@ -428,7 +442,8 @@ static void *serve(void *arg)
     return NULL;
 }
 
-/* Where in glibc's struct pthread the thread's number stands; serve checks it against a second thread. */
+/* Where in glibc's struct pthread the thread's number stands; serve checks it against a second
+ * thread. */
 static bool find_tid_offset(void)
 {
     const int32_t *words = (const int32_t *)pthread_self();
@@ -442,7 +457,8 @@ static bool find_tid_offset(void)
     return false;
 }
 
-/* QEMU keeps guest RAM from being inherited by fork (it only knows forks that exec); a copy needs it. */
+/* QEMU keeps guest RAM from being inherited by fork (it only knows forks that exec); a copy needs
+ * it. */
 int madvise(void *at, size_t len, int advice)
 {
     if (advice == MADV_DONTFORK) {
@@ -451,8 +467,8 @@ int madvise(void *at, size_t len, int advice)
     return (int)syscall(SYS_madvise, at, len, advice);
 }
 
-/* glibc puts its own handler for this signal at the first pthread_create: ours comes after that. The kernel wants libc's restorer;
- * it is borrowed from a handler that libc installs. */
+/* glibc puts its own handler for this signal at the first pthread_create: ours comes after that.
+ * The kernel wants libc's restorer; it is borrowed from a handler that libc installs. */
 static bool install_handler(void)
 {
     struct {

@@ -113,8 +113,8 @@ static int get_uint(const json_t *root, const char *path, const char *key, uint3
 }
 
 /* exercise.key into out, strings each ended by NUL. */
-static int get_exercise(const json_t *root, const char *path, const char *key, char out[TEMPLATE_EXERCISE_MAX],
-                        uint32_t *ret_len, struct err *err)
+static int get_exercise(const json_t *root, const char *path, const char *key,
+                        char out[TEMPLATE_EXERCISE_MAX], uint32_t *ret_len, struct err *err)
 {
     const json_t *argv = json_object_get(json_object_get(root, "exercise"), key);
     uint32_t len = 0;
@@ -128,7 +128,8 @@ static int get_exercise(const json_t *root, const char *path, const char *key, c
         const char *s = json_string_value(arg);
         size_t n = s ? json_string_length(arg) + 1 : 0;
         if (!s || strlen(s) + 1 != n || len + n > TEMPLATE_EXERCISE_MAX) {
-            return err_set(err, ERR_INVALID, "%s: exercise.%s: strings without NUL, at most %d bytes in all", path,
+            return err_set(err, ERR_INVALID,
+                           "%s: exercise.%s: strings without NUL, at most %d bytes in all", path,
                            key, TEMPLATE_EXERCISE_MAX);
         }
         memcpy(out + len, s, n);

@@ -40,7 +40,8 @@ static int renew(struct heartbeat *h, struct err *err)
     int rc = n > 0 ? queue_claim_renew(&h->queue, h->name, ids, n, owned, err) : 0;
     for (int i = 0; i < n && rc >= 0; i++) {
         if (!owned[i] && inflight_mark_lost(h->inflight, h->claims[i].ref)) {
-            log_warn("claim lost: another worker has it, or the job was cancelled", "job", h->claims[i].job_id);
+            log_warn("claim lost: another worker has it, or the job was cancelled", "job",
+                     h->claims[i].job_id);
         }
     }
     return rc;

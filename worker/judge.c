@@ -81,7 +81,8 @@ static bool over_time(const struct run_result *run, const struct run_facts *fact
                       const struct job_limits *limits, struct finding *f)
 {
     /* what a run used after it was ended for its wall time is not held against it */
-    if (facts->stop == STOP_CPU || (facts->stop != STOP_WALL && run->cpu_us > limits->cpu_ms * 1000)) {
+    if (facts->stop == STOP_CPU ||
+        (facts->stop != STOP_WALL && run->cpu_us > limits->cpu_ms * 1000)) {
         find_limit(f, "cpu_ms", limits->cpu_ms, ms_up(run->cpu_us));
         find(f, VERDICT_TIME_LIMIT, "used %" PRId64 " ms of CPU; the limit is %" PRId64 " ms",
              f->used, limits->cpu_ms);

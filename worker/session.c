@@ -288,8 +288,9 @@ static int check_cpu(struct session *s, int64_t now_us, int64_t *due_us, struct 
     return 0;
 }
 
-/* When a stream that has passed its limit is ended: after output_grace_ms of the guest's CPU time, so that on a busy host the
- * same program still gets to print the same bytes; a guest that idles gets OUTPUT_GRACE_WALL times as long. */
+/* When a stream that has passed its limit is ended: after output_grace_ms of the guest's CPU time,
+ * so that on a busy host the same program still gets to print the same bytes; a guest that idles
+ * gets OUTPUT_GRACE_WALL times as long. */
 static int64_t output_deadline(struct session *s, int64_t now_us)
 {
     int64_t grace_us = s->job->times->output_grace_ms * 1000;
@@ -305,7 +306,8 @@ static int64_t output_deadline(struct session *s, int64_t now_us)
         s->over_cpu_ns = ns;
     }
     int64_t left_us = grace_us - (ns - s->over_cpu_ns) / 1000;
-    int64_t next_us = left_us <= 0 ? now_us : now_us + (left_us > CPU_CHECK_MIN_US ? left_us : CPU_CHECK_MIN_US);
+    int64_t next_us =
+        left_us <= 0 ? now_us : now_us + (left_us > CPU_CHECK_MIN_US ? left_us : CPU_CHECK_MIN_US);
     return next_us < end_us ? next_us : end_us;
 }
 

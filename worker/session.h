@@ -24,7 +24,8 @@ struct session_times {
     int64_t ready_ms;        /* from the first write to Ready */
     int64_t start_ms;        /* from Ready, or from the end of the setup, to Started */
     int64_t kill_grace_ms;   /* from Kill to Exit */
-    int64_t output_grace_ms; /* CPU time from passing the output limit to Kill (wall time without a meter) */
+    int64_t output_grace_ms; /* CPU time from passing the output limit to Kill (wall time without a
+                                meter) */
 };
 extern const struct session_times session_times_default;
 

@@ -16,7 +16,7 @@ struct buf {
 
 /* Start empty; nothing is allocated. max in bytes, 1 .. 1 GiB. */
 void buf_init(struct buf *b, size_t max);
-void buf_done(struct buf *b); /* frees; leaves it empty with the same max */
+void buf_done(struct buf *b);  /* frees; leaves it empty with the same max */
 void buf_reset(struct buf *b); /* length 0, keeps the memory */
 MUST_CHECK int buf_add(struct buf *b, const void *data, size_t n, struct err *err);
 MUST_CHECK int buf_add_str(struct buf *b, const char *s, struct err *err);

@@ -25,10 +25,19 @@ struct row {
 
 static const struct row rows[] = {
 #define CONF_STR(field, k, def, h)                                                                 \
-    { .key = k, .kind = KIND_STR, .offset = offsetof(struct config, field), .def_str = def, .help = h },
+    { .key = k,                                                                                    \
+      .kind = KIND_STR,                                                                            \
+      .offset = offsetof(struct config, field),                                                    \
+      .def_str = def,                                                                              \
+      .help = h },
 #define CONF_INT(field, k, def, lo, hi, h)                                                         \
-    { .key = k, .kind = KIND_INT, .offset = offsetof(struct config, field), .def_int = def,        \
-      .min = lo, .max = hi, .help = h },
+    { .key = k,                                                                                    \
+      .kind = KIND_INT,                                                                            \
+      .offset = offsetof(struct config, field),                                                    \
+      .def_int = def,                                                                              \
+      .min = lo,                                                                                   \
+      .max = hi,                                                                                   \
+      .help = h },
 #include "common/base/config.def"
 #undef CONF_STR
 #undef CONF_INT
@@ -45,7 +54,8 @@ static int64_t *int_at(struct config *c, const struct row *r)
     return (int64_t *)(void *)((char *)c + r->offset);
 }
 
-int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *err)
+int config_set(struct config *c, const char *key, const char *value, const char *where,
+               struct err *err)
 {
     for (size_t i = 0; i < N_ROWS; i++) {
         const struct row *r = &rows[i];
@@ -64,13 +74,15 @@ int config_set(struct config *c, const char *key, const char *value, const char 
         errno = 0;
         long long v = strtoll(value, &end, 10);
         if (end == value || *end || errno || v < r->min || v > r->max) {
-            return err_set(err, ERR_INVALID, "%s: %s = %s: must be a whole number from %lld to %lld",
-                           where, key, value, (long long)r->min, (long long)r->max);
+            return err_set(err, ERR_INVALID,
+                           "%s: %s = %s: must be a whole number from %lld to %lld", where, key,
+                           value, (long long)r->min, (long long)r->max);
         }
         *int_at(c, r) = v;
         return 0;
     }
-    return err_set(err, ERR_INVALID, "%s: unknown key %s (brood doctor --config lists them)", where, key);
+    return err_set(err, ERR_INVALID, "%s: unknown key %s (brood doctor --config lists them)", where,
+                   key);
 }
 
 struct ini_ctx {
@@ -103,7 +115,8 @@ static int load_file(struct config *c, const char *file, bool must, struct err *
         return ctx.rc;
     }
     if (line != 0) {
-        return err_set(err, ERR_INVALID, "%s:%d: not an INI line ([section], key = value)", file, line);
+        return err_set(err, ERR_INVALID, "%s:%d: not an INI line ([section], key = value)", file,
+                       line);
     }
     return 0;
 }
@@ -165,7 +178,8 @@ static int resolve_home(struct config *c, const char *home, struct err *err)
             return err_sys(err, "getcwd");
         }
         size_t used = strlen(path);
-        (void)snprintf(path + used, sizeof path - used, "/%s", home); /* cut = refused below: longer than c->home */
+        (void)snprintf(path + used, sizeof path - used, "/%s",
+                       home); /* cut = refused below: longer than c->home */
     }
     cleanup_free char *real = realpath(path, NULL);
     const char *use = real ? real : path;
@@ -177,7 +191,8 @@ static int resolve_home(struct config *c, const char *home, struct err *err)
     (void)crypto_generichash(h, sizeof h, (const uint8_t *)use, strlen(use), NULL, 0);
     bool run_ok = geteuid() == 0 && access("/run", W_OK) == 0;
     if (run_ok) {
-        (void)snprintf(c->run_dir, sizeof c->run_dir, "/run/brood/%02x%02x%02x%02x", h[0], h[1], h[2], h[3]);
+        (void)snprintf(c->run_dir, sizeof c->run_dir, "/run/brood/%02x%02x%02x%02x", h[0], h[1],
+                       h[2], h[3]);
     } else {
         (void)snprintf(c->run_dir, sizeof c->run_dir, "/tmp/brood-%u/%02x%02x%02x%02x",
                        (unsigned)geteuid(), h[0], h[1], h[2], h[3]);

@@ -1,8 +1,9 @@
 /* Configuration: one table (config.def), an INI file, the environment.
  *
- * Order: defaults, HOME/brood.ini (if there), the file of --config, BROOD_* variables. An unknown key or a
- * value out of range is refused with file, line, key and rule. Empty addresses are filled from the home:
- * sockets live in a short run folder (config.run_dir), because of the 108-byte limit of sockaddr_un. */
+ * Order: defaults, HOME/brood.ini (if there), the file of --config, BROOD_* variables. An unknown
+ * key or a value out of range is refused with file, line, key and rule. Empty addresses are filled
+ * from the home: sockets live in a short run folder (config.run_dir), because of the 108-byte limit
+ * of sockaddr_un. */
 #pragma once
 #include <stdint.h>
 #include <stdio.h>
@@ -20,11 +21,13 @@ struct config {
     char run_dir[CONFIG_STR_MAX]; /* /run/brood/<hash of home>, else /tmp/brood-<uid>/<hash> */
 };
 
-/* home: NULL = $BROOD_HOME, else /var/lib/brood as root, else ~/.brood. file: NULL or an INI file that must exist.
- * Does not create anything. */
-MUST_CHECK int config_load(struct config *ret_config, const char *home, const char *file, struct err *err);
+/* home: NULL = $BROOD_HOME, else /var/lib/brood as root, else ~/.brood. file: NULL or an INI file
+ * that must exist. Does not create anything. */
+MUST_CHECK int config_load(struct config *ret_config, const char *home, const char *file,
+                           struct err *err);
 /* Apply one "section.key" = value; where is used in errors ("brood.ini:3", "BROOD_LOG_LEVEL"). */
-MUST_CHECK int config_set(struct config *c, const char *key, const char *value, const char *where, struct err *err);
+MUST_CHECK int config_set(struct config *c, const char *key, const char *value, const char *where,
+                          struct err *err);
 /* Print every key with its value in force, as an INI file with the help as comments. */
 void config_print(const struct config *c, FILE *out);
 /* mkdir -p run_dir and home with mode 0711. */

@@ -65,8 +65,9 @@ static void start(struct line *l, enum log_level level, const char *msg)
 {
     char ts[CLOCK_TEXT_MAX];
     clock_format_ms(wall_ms(), ts);
-    int n = snprintf(l->text, sizeof l->text, "{\"ts\":\"%s\",\"level\":\"%s\",\"proc\":\"%s\",\"msg\":",
-                     ts, level_names[level], config.proc);
+    int n = snprintf(l->text, sizeof l->text,
+                     "{\"ts\":\"%s\",\"level\":\"%s\",\"proc\":\"%s\",\"msg\":", ts,
+                     level_names[level], config.proc);
     l->len = (size_t)n;
     put_json(l, msg);
 }

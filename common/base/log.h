@@ -1,7 +1,7 @@
 /* JSON-lines log on stderr (or the fd given): {"ts":..,"level":..,"proc":..,"msg":..,<fields>}.
- * Library code logs at debug only; the caller that ends a story logs it once. Thread-safe: a line is
- * one write(2). Fields are alternating key, value strings ended by NULL; values are escaped, a value
- * may be NULL (written as null). */
+ * Library code logs at debug only; the caller that ends a story logs it once. Thread-safe: a line
+ * is one write(2). Fields are alternating key, value strings ended by NULL; values are escaped, a
+ * value may be NULL (written as null). */
 #pragma once
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };

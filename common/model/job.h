@@ -1,8 +1,9 @@
 /* The job as brood understands it: parsed and validated once (job_parse), immutable afterwards.
  *
- * JSON form: schemas/json/job.schema.json, docs/jobs.md. Every string that can hold program bytes is a `struct bytes`
- * (may contain NUL, need not be UTF-8). A refused job's error names the field (JSON path) and the rule it broke.
- * Ownership: job_spec owns everything below it; job_spec_free releases it. Pure: no clock, no I/O. */
+ * JSON form: schemas/json/job.schema.json, docs/jobs.md. Every string that can hold program bytes
+ * is a `struct bytes` (may contain NUL, need not be UTF-8). A refused job's error names the field
+ * (JSON path) and the rule it broke. Ownership: job_spec owns everything below it; job_spec_free
+ * releases it. Pure: no clock, no I/O. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -10,11 +11,11 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-#define JOB_JSON_MAX (24u << 20)       /* bytes of one job's JSON */
-#define JOB_JSON_DEPTH_MAX 8           /* nested arrays and objects */
-#define JOB_JSON_VALUES_MAX 8192       /* values in all; bounds what the parser allocates */
+#define JOB_JSON_MAX (24u << 20) /* bytes of one job's JSON */
+#define JOB_JSON_DEPTH_MAX 8     /* nested arrays and objects */
+#define JOB_JSON_VALUES_MAX 8192 /* values in all; bounds what the parser allocates */
 #define JOB_FILES_MAX 256
-#define JOB_FILE_BYTES_MAX (16u << 20) /* one file */
+#define JOB_FILE_BYTES_MAX (16u << 20)  /* one file */
 #define JOB_FILES_BYTES_MAX (16u << 20) /* all files of a job */
 #define JOB_STDIN_BYTES_MAX (16u << 20)
 #define JOB_EXPECT_BYTES_MAX (16u << 20)
@@ -26,7 +27,7 @@
 #define JOB_LABEL_KEY_MAX 64    /* bytes */
 #define JOB_LABEL_VALUE_MAX 256 /* bytes */
 #define JOB_NAME_MAX 128
-#define JOB_KEY_MAX 128         /* idempotency key */
+#define JOB_KEY_MAX 128 /* idempotency key */
 #define JOB_PATH_MAX 400
 #define JOB_TEMPLATE_MAX 96
 #define JOB_TENANT_MAX 64
@@ -72,25 +73,26 @@ enum job_limit_bit {
 };
 
 struct job_file {
-    char *path;         /* relative, clean, UTF-8 */
+    char *path; /* relative, clean, UTF-8 */
     struct bytes content;
-    uint32_t mode;      /* permission bits */
+    uint32_t mode; /* permission bits */
 };
 
 struct job_command {
-    char **argv;        /* argc strings and a NULL; a shell line becomes {"/bin/sh","-c",line,"sh"} */
-    int argc;           /* 0: absent */
+    char **argv; /* argc strings and a NULL; a shell line becomes {"/bin/sh","-c",line,"sh"} */
+    int argc;    /* 0: absent */
     struct job_limits limits;
-    uint32_t explicit_limits; /* bit LIMIT_x set: the job itself gave that limit (else it is a default) */
+    uint32_t explicit_limits; /* bit LIMIT_x set: the job itself gave that limit (else it is a
+                                 default) */
 };
 
 enum compare_mode { COMPARE_EXACT, COMPARE_TRIM, COMPARE_TOKENS, COMPARE_FLOAT };
 const char *compare_word(enum compare_mode m);
 
 struct job_expect {
-    int exit_code;      /* default 0 */
+    int exit_code; /* default 0 */
     bool has_stdout;
-    struct bytes text;  /* expected stdout */
+    struct bytes text; /* expected stdout */
     enum compare_mode compare;
     double tolerance_abs, tolerance_rel; /* COMPARE_FLOAT: equal if either holds */
 };
@@ -100,12 +102,12 @@ struct job_pair {
 };
 
 struct job_spec {
-    char *template_name;     /* "python" or "python@digest" */
-    char *name;              /* display name or NULL */
-    char *idempotency_key;   /* or NULL */
+    char *template_name;   /* "python" or "python@digest" */
+    char *name;            /* display name or NULL */
+    char *idempotency_key; /* or NULL */
     struct job_file *files;
     int n_files;
-    struct job_command setup; /* argc 0: none */
+    struct job_command setup;   /* argc 0: none */
     struct job_command command; /* args already appended */
     struct bytes stdin_data;
     struct job_pair *env;
@@ -113,13 +115,14 @@ struct job_spec {
     struct job_pair *labels;
     int n_labels;
     struct job_expect expect;
-    bool has_expect;         /* false: only "exit code 0" counts as accepted */
-    bool stream;             /* output is published while it runs (brood run) */
-    char *canonical;         /* compact ASCII JSON with sorted keys: what is stored and hashed */
+    bool has_expect; /* false: only "exit code 0" counts as accepted */
+    bool stream;     /* output is published while it runs (brood run) */
+    char *canonical; /* compact ASCII JSON with sorted keys: what is stored and hashed */
     size_t canonical_len;
 };
 
-/* Parse and validate one job. json need not be NUL-terminated. -ERR_INVALID / -ERR_TOO_LARGE, text "field: rule". */
+/* Parse and validate one job. json need not be NUL-terminated. -ERR_INVALID / -ERR_TOO_LARGE, text
+ * "field: rule". */
 MUST_CHECK int job_parse(const char *json, size_t len, struct job_spec **ret_spec, struct err *err);
 void job_spec_free(struct job_spec *spec);
 static inline void cleanup_job_spec_fn(struct job_spec **s)
@@ -134,16 +137,20 @@ struct template_info {
     char digest[72];
     int memory_mib, vcpus;
 };
-/* The rules that need the template: an explicit memory limit, of command or setup, is at most the template's RAM less
- * TEMPLATE_MEMORY_RESERVE_MIB (-ERR_INVALID names the field). A default above that is no error: see job_clamp_to_template. */
-MUST_CHECK int job_check_template(const struct job_spec *spec, const struct template_info *t, struct err *err);
-/* Lower the memory limits, of command and setup, to what t has. Call after job_check_template, before the run. */
+/* The rules that need the template: an explicit memory limit, of command or setup, is at most the
+ * template's RAM less TEMPLATE_MEMORY_RESERVE_MIB (-ERR_INVALID names the field). A default above
+ * that is no error: see job_clamp_to_template. */
+MUST_CHECK int job_check_template(const struct job_spec *spec, const struct template_info *t,
+                                  struct err *err);
+/* Lower the memory limits, of command and setup, to what t has. Call after job_check_template,
+ * before the run. */
 void job_clamp_to_template(struct job_spec *spec, const struct template_info *t);
 #define TEMPLATE_MEMORY_RESERVE_MIB 96 /* the guest's kernel, agent and warm interpreter */
 
-/* Shared rules, used by host and guest side tests. true when path is relative, clean, no "..", no empty or "." part. */
+/* Shared rules, used by host and guest side tests. true when path is relative, clean, no "..", no
+ * empty or "." part. */
 bool job_path_ok(const char *path);
-#define JOB_PATH_PART_MAX 255 /* bytes between two slashes (NAME_MAX) */
+#define JOB_PATH_PART_MAX 255           /* bytes between two slashes (NAME_MAX) */
 bool job_tenant_ok(const char *tenant); /* [a-z0-9][a-z0-9_-]{0,63} */
 /* 32-byte BLAKE2b of canonical, for "same key, same content". */
 void job_spec_hash(const struct job_spec *spec, uint8_t out[32]);

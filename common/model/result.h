@@ -1,9 +1,10 @@
-/* What happened to a job: the worker fills it, the store keeps it, the CLI and API print it. Pure. */
+/* What happened to a job: the worker fills it, the store keeps it, the CLI and API print it. Pure.
+ */
 #pragma once
 #include "common/model/job.h"
 
-/* One output stream: the first and the last bytes, and how many there were. head_len + tail_len <= the limit;
- * when nothing was cut, all of it is in head and tail is empty. */
+/* One output stream: the first and the last bytes, and how many there were. head_len + tail_len <=
+ * the limit; when nothing was cut, all of it is in head and tail is empty. */
 struct stream_result {
     struct bytes head, tail;
     uint64_t total_bytes;
@@ -20,7 +21,7 @@ struct run_result {
     int64_t guest_cpu_us; /* guest cgroup's own account */
     int64_t memory_peak_bytes;
     int64_t oom_kills, process_refusals, leftover_processes, disk_used_bytes;
-    bool warm;            /* the warm interpreter took it */
+    bool warm; /* the warm interpreter took it */
     char exec_error[160];
     struct stream_result out, err_out;
 };
@@ -30,7 +31,8 @@ struct run_result {
 struct job_result {
     enum verdict verdict;
     char reason[RESULT_REASON_MAX]; /* one plain sentence; "" for accepted */
-    char limit_name[16];  /* of a limit verdict (also compile_error by a limit): "cpu_ms", ...; "" = none */
+    char limit_name[16]; /* of a limit verdict (also compile_error by a limit): "cpu_ms", ...; "" =
+                            none */
     int64_t limit_value, limit_used;
     struct run_result setup, run;
     struct job_limits limits; /* in force for the main run */
@@ -38,17 +40,22 @@ struct job_result {
     bool compared;
     char engine[32], snapshot[72], worker[64];
     int vcpus, memory_mib;
-    int64_t leased_wall_ms, ended_wall_ms; /* UTC ms: the sandbox's billed interval (resume to end) */
-    int64_t measured_ms;  /* monotonic length of that interval, milliseconds, rounded up */
-    int64_t lease_us, first_byte_us; /* latencies: lease call; lease start to first output byte (-1: none) */
+    int64_t leased_wall_ms,
+        ended_wall_ms;   /* UTC ms: the sandbox's billed interval (resume to end) */
+    int64_t measured_ms; /* monotonic length of that interval, milliseconds, rounded up */
+    int64_t lease_us,
+        first_byte_us; /* latencies: lease call; lease start to first output byte (-1: none) */
 };
 
 void job_result_init(struct job_result *r);
 void job_result_done(struct job_result *r);
-/* The "detail" JSON (everything but the output bytes), compact; free(). Parse is the inverse (unknown keys ignored). */
+/* The "detail" JSON (everything but the output bytes), compact; free(). Parse is the inverse
+ * (unknown keys ignored). */
 char *job_result_detail(const struct job_result *r);
-MUST_CHECK int job_result_parse_detail(const char *json, size_t len, struct job_result *ret_r, struct err *err);
+MUST_CHECK int job_result_parse_detail(const char *json, size_t len, struct job_result *ret_r,
+                                       struct err *err);
 
 struct json_t;
-/* Put bytes into a JSON object: obj[key] = text when it is valid UTF-8 without NUL, else obj[key_base64]. */
+/* Put bytes into a JSON object: obj[key] = text when it is valid UTF-8 without NUL, else
+ * obj[key_base64]. */
 int json_put_bytes(struct json_t *obj, const char *key, const char *data, size_t len);

@@ -9,28 +9,35 @@
 
 /* ---- templates ---- */
 MUST_CHECK int store_template_put(struct pg *pg, const struct template_info *t, struct err *err);
-/* "name" or "name@digest" (the digest must be the current one). -ERR_NOT_FOUND names those there are. */
-MUST_CHECK int store_template_get(struct pg *pg, const char *name, struct template_info *ret_t, struct err *err);
+/* "name" or "name@digest" (the digest must be the current one). -ERR_NOT_FOUND names those there
+ * are. */
+MUST_CHECK int store_template_get(struct pg *pg, const char *name, struct template_info *ret_t,
+                                  struct err *err);
 /* Up to max rows, by name; returns the count. */
-MUST_CHECK int store_template_list(struct pg *pg, struct template_info *ret_rows, int max, struct err *err);
+MUST_CHECK int store_template_list(struct pg *pg, struct template_info *ret_rows, int max,
+                                   struct err *err);
 
 /* ---- submission: durable when it returns ---- */
 struct submit_item {
     const struct job_spec *spec;
-    const char *id; /* id the job shall have, lower-case UUID; NULL: a new one. The same id twice is one job, so a caller that
-                     * gives ids may repeat a call whose outcome it does not know (lost connection). */
+    const char *id; /* id the job shall have, lower-case UUID; NULL: a new one. The same id twice is
+                     * one job, so a caller that gives ids may repeat a call whose outcome it does
+                     * not know (lost connection). */
     int seq;        /* order inside the batch; used only when first_seq is negative */
     struct id ret_id;     /* id of the new job, or of the first one with the same key and content */
     bool ret_duplicate;   /* true: the key was there with the same content; nothing was added */
-    struct err ret_error; /* code CONFLICT: the key was there with other content; this item was not added */
+    struct err ret_error; /* code CONFLICT: the key was there with other content; this item was not
+                             added */
 };
-/* Insert items (already validated, 1..SUBMIT_MAX) by COPY into a temporary table and one INSERT ... ON CONFLICT. batch_id NULL: no batch;
- * otherwise the batch row is made when missing and its job count grows by what was added; a batch of another tenant is
- * -ERR_CONFLICT. seq of item i is first_seq + i, or items[i].seq when first_seq is negative.
- * all_or_nothing: a conflict in any item adds nothing and returns -ERR_CONFLICT naming the item (0-based). */
+/* Insert items (already validated, 1..SUBMIT_MAX) by COPY into a temporary table and one INSERT ...
+ * ON CONFLICT. batch_id NULL: no batch; otherwise the batch row is made when missing and its job
+ * count grows by what was added; a batch of another tenant is -ERR_CONFLICT. seq of item i is
+ * first_seq + i, or items[i].seq when first_seq is negative. all_or_nothing: a conflict in any item
+ * adds nothing and returns -ERR_CONFLICT naming the item (0-based). */
 #define SUBMIT_MAX 10000
-MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch_id, const char *batch_name, int first_seq,
-                            struct submit_item *items, int n, bool all_or_nothing, struct err *err);
+MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch_id,
+                            const char *batch_name, int first_seq, struct submit_item *items, int n,
+                            bool all_or_nothing, struct err *err);
 
 /* ---- dispatch (scheduler) ---- */
 struct dispatch_row {
@@ -43,14 +50,19 @@ struct dispatch_row {
     size_t spec_len;
 };
 void dispatch_rows_done(struct dispatch_row *rows, int n);
-/* Move up to max jobs from queued/retrying (not_before passed) to scheduled, attempt + 1, oldest first (FOR UPDATE SKIP LOCKED). Returns count.
- * Runs with synchronous_commit off: a lost dispatch is found again as an expired one. */
-MUST_CHECK int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err);
-/* Jobs in scheduled/running whose scheduled_at is older than age_ms and whose id is not in keep (ids that Redis still knows): back to
- * retrying at once; the attempt counts as lost. For a Redis that lost its data: take the ids from Redis first, then call this with an
- * age longer than the time between a dispatch and its XADD. Returns how many. */
-MUST_CHECK int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_ids, int n_keep, struct err *err);
-/* When the next retrying job becomes due, milliseconds from now; -1 when none (returned through ret_ms). */
+/* Move up to max jobs from queued/retrying (not_before passed) to scheduled, attempt + 1, oldest
+ * first (FOR UPDATE SKIP LOCKED). Returns count. Runs with synchronous_commit off: a lost dispatch
+ * is found again as an expired one. */
+MUST_CHECK int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows,
+                              struct err *err);
+/* Jobs in scheduled/running whose scheduled_at is older than age_ms and whose id is not in keep
+ * (ids that Redis still knows): back to retrying at once; the attempt counts as lost. For a Redis
+ * that lost its data: take the ids from Redis first, then call this with an age longer than the
+ * time between a dispatch and its XADD. Returns how many. */
+MUST_CHECK int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_ids,
+                                  int n_keep, struct err *err);
+/* When the next retrying job becomes due, milliseconds from now; -1 when none (returned through
+ * ret_ms). */
 MUST_CHECK int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err);
 
 /* ---- ends of attempts ---- */
@@ -60,65 +72,82 @@ struct commit_item {
     int attempt;
     const struct job_result *result;
     const struct usage_record *usage; /* METER_COUNT records; NULL: not billed */
-    bool ret_won;                     /* false: another attempt is in force or the job has ended; nothing was written */
+    bool ret_won; /* false: another attempt is in force or the job has ended; nothing was written */
 };
-/* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, in flight), result row, usage rows, attempt row.
- * After an error nothing of the call is in force, or (connection lost at the commit) all of it: the same call can be repeated, and
- * ret_won is true where this worker's attempt already stands. Verdict infra_error ends as dead, cancelled as cancelled. */
+/* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, in flight),
+ * result row, usage rows, attempt row. After an error nothing of the call is in force, or
+ * (connection lost at the commit) all of it: the same call can be repeated, and ret_won is true
+ * where this worker's attempt already stands. Verdict infra_error ends as dead, cancelled as
+ * cancelled. */
 MUST_CHECK int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err);
-/* A fault of ours in attempt `attempt`: retrying after delay_ms, or, when attempt >= attempts_max, dead with verdict infra_error and a
- * result row saying why. No-op when that attempt is not in force. worker_lost: outcome "lost" instead of "infra". ret_dead may be NULL.
- * Follow it with queue_wake, so that the scheduler learns when the job is due. */
-MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const char *worker, bool worker_lost,
-                                    const char *reason, int64_t delay_ms, int attempts_max, bool *ret_dead, struct err *err);
+/* A fault of ours in attempt `attempt`: retrying after delay_ms, or, when attempt >= attempts_max,
+ * dead with verdict infra_error and a result row saying why. No-op when that attempt is not in
+ * force. worker_lost: outcome "lost" instead of "infra". ret_dead may be NULL. Follow it with
+ * queue_wake, so that the scheduler learns when the job is due. */
+MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attempt,
+                                    const char *worker, bool worker_lost, const char *reason,
+                                    int64_t delay_ms, int attempts_max, bool *ret_dead,
+                                    struct err *err);
 /* scheduled -> running, best effort, not on the latency path (may be batched). */
 MUST_CHECK int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err);
 
 /* ---- taking back ---- */
-/* Up to max jobs of the batch that have not ended: cancelled, with a result row and no usage; a running attempt commits nothing
- * afterwards. Returns how many, their ids in ret_ids; call again until 0. Follow it with queue_ready_drop. */
-MUST_CHECK int store_cancel(struct pg *pg, const char *batch_id, int max, struct id *ret_ids, struct err *err);
-/* Batches of that name with jobs that have not ended, oldest first; returns how many (up to max). */
-MUST_CHECK int store_open_batches(struct pg *pg, const char *tenant, const char *name, int max, struct id *ret_ids, struct err *err);
+/* Up to max jobs of the batch that have not ended: cancelled, with a result row and no usage; a
+ * running attempt commits nothing afterwards. Returns how many, their ids in ret_ids; call again
+ * until 0. Follow it with queue_ready_drop. */
+MUST_CHECK int store_cancel(struct pg *pg, const char *batch_id, int max, struct id *ret_ids,
+                            struct err *err);
+/* Batches of that name with jobs that have not ended, oldest first; returns how many (up to max).
+ */
+MUST_CHECK int store_open_batches(struct pg *pg, const char *tenant, const char *name, int max,
+                                  struct id *ret_ids, struct err *err);
 
 /* ---- reading back ---- */
 struct batch_counts {
-    int total, done;                   /* done = terminal */
+    int total, done; /* done = terminal */
     int by_state[STATE_COUNT];
     int by_verdict[VERDICT_COUNT];
 };
-MUST_CHECK int store_batch_counts(struct pg *pg, const char *batch_id, struct batch_counts *ret_counts, struct err *err);
-MUST_CHECK int store_latest_batch(struct pg *pg, const char *tenant, struct id *ret_id, struct err *err);
+MUST_CHECK int store_batch_counts(struct pg *pg, const char *batch_id,
+                                  struct batch_counts *ret_counts, struct err *err);
+MUST_CHECK int store_latest_batch(struct pg *pg, const char *tenant, struct id *ret_id,
+                                  struct err *err);
 
 struct result_row {
     char job_id[ID_TEXT_BYTES];
     int seq, attempt;
-    char *name;                        /* or NULL */
+    char *name; /* or NULL */
     char template_name[JOB_TEMPLATE_MAX + 1];
-    char *labels;                      /* JSON object text */
+    char *labels; /* JSON object text */
     enum job_state state;
     bool has_result;
     struct job_result result;
     int64_t submitted_ms, finished_ms; /* UTC; finished -1 when not */
-    int64_t cost_nanousd, charged_ms, measured_ms; /* sums of the job's usage records (vcpu meter for the times) */
-    char *last_error;                  /* or NULL */
+    int64_t cost_nanousd, charged_ms,
+        measured_ms;  /* sums of the job's usage records (vcpu meter for the times) */
+    char *last_error; /* or NULL */
 };
 void result_row_done(struct result_row *row);
-/* Calls fn for each job of the batch in submission order, row by row off the wire: memory does not grow with the batch. fn must not
- * use pg; it returns <0 to stop, which is returned. A batch without rows calls nothing and returns 0; returns the count. */
+/* Calls fn for each job of the batch in submission order, row by row off the wire: memory does not
+ * grow with the batch. fn must not use pg; it returns <0 to stop, which is returned. A batch
+ * without rows calls nothing and returns 0; returns the count. */
 typedef int (*result_fn)(void *ctx, const struct result_row *row, struct err *err);
-MUST_CHECK int store_results(struct pg *pg, const char *batch_id, result_fn fn, void *ctx, struct err *err);
+MUST_CHECK int store_results(struct pg *pg, const char *batch_id, result_fn fn, void *ctx,
+                             struct err *err);
 /* One job; -ERR_NOT_FOUND. Caller calls result_row_done. */
-MUST_CHECK int store_job(struct pg *pg, const char *job_id, struct result_row *ret_row, struct err *err);
+MUST_CHECK int store_job(struct pg *pg, const char *job_id, struct result_row *ret_row,
+                         struct err *err);
 
 enum usage_group { USAGE_BY_DAY, USAGE_BY_LABEL, USAGE_BY_TEMPLATE, USAGE_BY_TENANT };
 struct usage_sum {
-    char key[JOB_LABEL_KEY_MAX + JOB_LABEL_VALUE_MAX + 2]; /* day, "label=value", template or tenant */
+    char key[JOB_LABEL_KEY_MAX + JOB_LABEL_VALUE_MAX +
+             2]; /* day, "label=value", template or tenant */
     int64_t jobs, measured_ms, charged_ms, vcpu_charged_ms, mib_charged_ms, cost_nanousd;
 };
-/* tenant NULL: all. label: the label's key for USAGE_BY_LABEL. Up to max rows, dearest first (days in order). */
-MUST_CHECK int store_usage(struct pg *pg, const char *tenant, enum usage_group by, const char *label, struct usage_sum *ret_rows,
-                           int max, struct err *err);
+/* tenant NULL: all. label: the label's key for USAGE_BY_LABEL. Up to max rows, dearest first (days
+ * in order). */
+MUST_CHECK int store_usage(struct pg *pg, const char *tenant, enum usage_group by,
+                           const char *label, struct usage_sum *ret_rows, int max, struct err *err);
 /* Whole-queue figures for status. */
 struct queue_counts {
     int64_t by_state[STATE_COUNT];

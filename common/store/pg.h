@@ -1,7 +1,9 @@
-/* One connection to Postgres. Blocking; one thread at a time. The only SQL of brood is in common/store.
+/* One connection to Postgres. Blocking; one thread at a time. The only SQL of brood is in
+ * common/store.
  *
- * A lost connection is reported as -ERR_UNAVAILABLE (text says where it was looked for); the next call tries to
- * reconnect once by itself, so callers only retry. Statements are prepared on first use, by name. */
+ * A lost connection is reported as -ERR_UNAVAILABLE (text says where it was looked for); the next
+ * call tries to reconnect once by itself, so callers only retry. Statements are prepared on first
+ * use, by name. */
 #pragma once
 #include <libpq-fe.h>
 #include <stdbool.h>
@@ -19,18 +21,21 @@ struct pg {
     bool has_intake; /* the temporary table of store_submit was made */
 };
 
-/* Connect. url: a libpq connection string or URI. -ERR_UNAVAILABLE when the server cannot be reached; pg is then closed
- * but keeps the url, so pg_ensure can be called until the server is there. */
+/* Connect. url: a libpq connection string or URI. -ERR_UNAVAILABLE when the server cannot be
+ * reached; pg is then closed but keeps the url, so pg_ensure can be called until the server is
+ * there. */
 MUST_CHECK int pg_open(struct pg *pg, const char *url, struct err *err);
 void pg_close(struct pg *pg);
 /* Reconnect when the connection is not usable; 0 when usable afterwards. */
 MUST_CHECK int pg_ensure(struct pg *pg, struct err *err);
-/* Map a failed PGresult to an err: lost connection, 08, 57P, 53300 -> UNAVAILABLE, 23505 -> CONFLICT, class 22 (a value the
- * database cannot hold) -> INVALID, else DB. Clears res (NULL allowed). */
+/* Map a failed PGresult to an err: lost connection, 08, 57P, 53300 -> UNAVAILABLE, 23505 ->
+ * CONFLICT, class 22 (a value the database cannot hold) -> INVALID, else DB. Clears res (NULL
+ * allowed). */
 int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err);
 
-/* Apply the migrations of schemas/sql (compiled in) that are missing, each in a transaction, under an advisory lock: safe
- * to run twice and by two processes at once. Returns how many were applied. -ERR_MISMATCH when the database is newer. */
+/* Apply the migrations of schemas/sql (compiled in) that are missing, each in a transaction, under
+ * an advisory lock: safe to run twice and by two processes at once. Returns how many were applied.
+ * -ERR_MISMATCH when the database is newer. */
 MUST_CHECK int pg_migrate(struct pg *pg, struct err *err);
 /* Schema version in force; 0 when there is none. */
 MUST_CHECK int pg_schema_version(struct pg *pg, struct err *err);

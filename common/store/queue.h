@@ -1,8 +1,10 @@
-/* Redis: the intake stream, the ready stream, claims, workers alive, events, live output. The only Redis commands of brood.
+/* Redis: the intake stream, the ready stream, claims, workers alive, events, live output. The only
+ * Redis commands of brood.
  *
- * Keys and fields are written down in docs/protocol.md ("Redis"). One connection, blocking, one thread at a time.
- * A process that uses it ignores SIGPIPE (hiredis writes without MSG_NOSIGNAL).
- * A lost connection is -ERR_UNAVAILABLE (text says where it was looked for); the next call reconnects. */
+ * Keys and fields are written down in docs/protocol.md ("Redis"). One connection, blocking, one
+ * thread at a time. A process that uses it ignores SIGPIPE (hiredis writes without MSG_NOSIGNAL).
+ * A lost connection is -ERR_UNAVAILABLE (text says where it was looked for); the next call
+ * reconnects. */
 #pragma once
 #include <hiredis/hiredis.h>
 #include <stdint.h>
@@ -13,7 +15,8 @@
 #define QUEUE_PREFIX "brood:"
 
 #define QUEUE_URL_MAX 512
-#define QUEUE_TIMEOUT_MS 5000 /* connect, and every command beyond the time it was asked to block */
+#define QUEUE_TIMEOUT_MS 5000 /* connect, and every command beyond the time it was asked to block  \
+                               */
 #define QUEUE_STREAM_ID_MAX 40
 #define QUEUE_WORKER_MAX 64
 
@@ -23,7 +26,8 @@ struct queue {
     int64_t timeout_ms; /* in force on the socket */
 };
 
-/* url: unix:///path or redis://host[:port]. -ERR_UNAVAILABLE when the server is not there: q keeps the url and the next call tries again. */
+/* url: unix:///path or redis://host[:port]. -ERR_UNAVAILABLE when the server is not there: q keeps
+ * the url and the next call tries again. */
 MUST_CHECK int queue_open(struct queue *q, const char *url, struct err *err);
 void queue_close(struct queue *q);
 /* Make the streams' consumer groups when missing. */
@@ -33,26 +37,32 @@ MUST_CHECK int queue_setup(struct queue *q, struct err *err);
 /* Anyone may XADD brood:intake * job <json> [tenant T] [batch UUID] [seq N]. */
 struct intake_entry {
     char stream_id[40];
-    char *job;  /* JSON as given; NULL: none (a wake-up, or an entry without the field) */
+    char *job; /* JSON as given; NULL: none (a wake-up, or an entry without the field) */
     size_t job_len;
     bool wake;
-    char tenant[JOB_TENANT_MAX + 1]; /* "" = default; a tenant that breaks the rule is kept as "?" and refused by the scheduler */
+    char tenant[JOB_TENANT_MAX + 1]; /* "" = default; a tenant that breaks the rule is kept as "?"
+                                        and refused by the scheduler */
     char batch[ID_TEXT_BYTES];       /* "" = none; one that is no UUID is kept as "?" */
     int seq;                         /* -1: given, but not a number from 0 to 2^31-1 */
 };
 void intake_entries_done(struct intake_entry *entries, int n);
-MUST_CHECK int queue_intake_add(struct queue *q, const char *job, size_t len, const char *tenant, const char *batch, int seq,
-                                struct err *err);
+MUST_CHECK int queue_intake_add(struct queue *q, const char *job, size_t len, const char *tenant,
+                                const char *batch, int seq, struct err *err);
 /* Wake the scheduler: rows were put into Postgres by somebody else (XADD brood:intake * wake 1). */
 MUST_CHECK int queue_wake(struct queue *q, struct err *err);
-/* Up to max entries for consumer; waits up to block_ms when there are none. recover = true returns, without waiting, the first max entries the
- * group had taken but not acknowledged (a scheduler that died, a batch that failed), and 0 when there are none. Returns the count. */
-MUST_CHECK int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max, int64_t block_ms,
-                                 struct intake_entry *ret_entries, struct err *err);
+/* Up to max entries for consumer; waits up to block_ms when there are none. recover = true returns,
+ * without waiting, the first max entries the group had taken but not acknowledged (a scheduler that
+ * died, a batch that failed), and 0 when there are none. Returns the count. */
+MUST_CHECK int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max,
+                                 int64_t block_ms, struct intake_entry *ret_entries,
+                                 struct err *err);
 /* XACK + XDEL. */
-MUST_CHECK int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n, struct err *err);
-/* Refused intake: in one MULTI kept on brood:rejected (capped) with the reason, announced as an event, acknowledged and removed. */
-MUST_CHECK int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const struct err *why, struct err *err);
+MUST_CHECK int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n,
+                                struct err *err);
+/* Refused intake: in one MULTI kept on brood:rejected (capped) with the reason, announced as an
+ * event, acknowledged and removed. */
+MUST_CHECK int queue_intake_reject(struct queue *q, const struct intake_entry *entry,
+                                   const struct err *why, struct err *err);
 
 /* ---- ready: brood:ready, group "workers" ---- */
 struct claim {
@@ -72,27 +82,40 @@ struct ready_item {
     int attempt;
     int64_t submitted_ms;
 };
-MUST_CHECK int queue_ready_add(struct queue *q, const struct ready_item *items, int n, struct err *err);
+MUST_CHECK int queue_ready_add(struct queue *q, const struct ready_item *items, int n,
+                               struct err *err);
 /* Entries not yet claimed + claimed and not acknowledged. */
-MUST_CHECK int queue_ready_depth(struct queue *q, int64_t *ret_unclaimed, int64_t *ret_claimed, struct err *err);
-/* Claim one; waits up to block_ms. 1 = claimed, 0 = nothing came. consumer = worker's name. Malformed entries are acknowledged and skipped. */
-MUST_CHECK int queue_claim(struct queue *q, const char *consumer, int64_t block_ms, struct claim *ret_claim, struct err *err);
-/* Renew claims (XCLAIM ... JUSTID by the same consumer, only where that consumer still owns it). ret_owned[i] false: lost to another. */
-MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer, const char *const *stream_ids, int n, bool *ret_owned,
+MUST_CHECK int queue_ready_depth(struct queue *q, int64_t *ret_unclaimed, int64_t *ret_claimed,
+                                 struct err *err);
+/* Claim one; waits up to block_ms. 1 = claimed, 0 = nothing came. consumer = worker's name.
+ * Malformed entries are acknowledged and skipped. */
+MUST_CHECK int queue_claim(struct queue *q, const char *consumer, int64_t block_ms,
+                           struct claim *ret_claim, struct err *err);
+/* Renew claims (XCLAIM ... JUSTID by the same consumer, only where that consumer still owns it).
+ * ret_owned[i] false: lost to another. */
+MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer,
+                                 const char *const *stream_ids, int n, bool *ret_owned,
                                  struct err *err);
 /* XACK + XDEL, pipelined. */
-MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err);
-/* Remove the entries of these jobs, claimed or not; a worker that runs one learns it at its next renewal. n up to QUEUE_DROP_MAX. */
+MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n,
+                               struct err *err);
+/* Remove the entries of these jobs, claimed or not; a worker that runs one learns it at its next
+ * renewal. n up to QUEUE_DROP_MAX. */
 #define QUEUE_DROP_MAX 1000
-MUST_CHECK int queue_ready_drop(struct queue *q, const char *const *job_ids, int n, struct err *err);
+MUST_CHECK int queue_ready_drop(struct queue *q, const char *const *job_ids, int n,
+                                struct err *err);
 struct expired_claim {
     char stream_id[40], job_id[ID_TEXT_BYTES], worker[64];
     int attempt;
 };
-/* Claims idle for more than lease_ms, taken over by consumer "scheduler" (XAUTOCLAIM); the caller fails the attempt in Postgres, then acks. */
-MUST_CHECK int queue_expired(struct queue *q, int64_t lease_ms, struct expired_claim *ret_rows, int max, struct err *err);
-/* Every job id on the ready stream (claimed or not): for store_requeue_lost. Returns count, up to max; -ERR_TOO_LARGE beyond. */
-MUST_CHECK int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], int max, struct err *err);
+/* Claims idle for more than lease_ms, taken over by consumer "scheduler" (XAUTOCLAIM); the caller
+ * fails the attempt in Postgres, then acks. */
+MUST_CHECK int queue_expired(struct queue *q, int64_t lease_ms, struct expired_claim *ret_rows,
+                             int max, struct err *err);
+/* Every job id on the ready stream (claimed or not): for store_requeue_lost. Returns count, up to
+ * max; -ERR_TOO_LARGE beyond. */
+MUST_CHECK int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], int max,
+                               struct err *err);
 
 /* ---- workers alive: brood:worker:<name>, expires ---- */
 struct worker_info {
@@ -100,27 +123,35 @@ struct worker_info {
     int slots, busy;
     int64_t pid;
 };
-MUST_CHECK int queue_worker_beat(struct queue *q, const struct worker_info *w, int64_t ttl_ms, struct err *err);
-MUST_CHECK int queue_workers(struct queue *q, struct worker_info *ret_rows, int max, struct err *err);
+MUST_CHECK int queue_worker_beat(struct queue *q, const struct worker_info *w, int64_t ttl_ms,
+                                 struct err *err);
+MUST_CHECK int queue_workers(struct queue *q, struct worker_info *ret_rows, int max,
+                             struct err *err);
 MUST_CHECK int queue_worker_gone(struct queue *q, const char *name, struct err *err);
 
 /* ---- events: brood:events (capped stream): {type, job, batch, state, verdict, at} ---- */
-MUST_CHECK int queue_event(struct queue *q, const char *type, const char *job_id, const char *verdict, struct err *err);
+MUST_CHECK int queue_event(struct queue *q, const char *type, const char *job_id,
+                           const char *verdict, struct err *err);
 /* Pipelined job.finished events. */
 struct finished_event {
     const char *job_id, *verdict;
 };
-MUST_CHECK int queue_events_finished(struct queue *q, const struct finished_event *events, int n, struct err *err);
-/* Next event after *cursor ("$" to start at the end; updated); waits up to block_ms; 1 = got one, 0 = none. */
+MUST_CHECK int queue_events_finished(struct queue *q, const struct finished_event *events, int n,
+                                     struct err *err);
+/* Next event after *cursor ("$" to start at the end; updated); waits up to block_ms; 1 = got one, 0
+ * = none. */
 struct event {
     char type[32], job_id[ID_TEXT_BYTES], verdict[32];
 };
-MUST_CHECK int queue_event_next(struct queue *q, char cursor[40], int64_t block_ms, struct event *ret_event, struct err *err);
+MUST_CHECK int queue_event_next(struct queue *q, char cursor[40], int64_t block_ms,
+                                struct event *ret_event, struct err *err);
 
 /* ---- live output of jobs with "stream": brood:log:<job>, capped, expires ---- */
-MUST_CHECK int queue_log_add(struct queue *q, const char *job_id, int stream, const void *data, size_t len, struct err *err);
-/* Next piece after *cursor ("0" at first); data appended to out; *ret_stream 1 stdout, 2 stderr, 0 = end of output. 1/0 as above. */
-MUST_CHECK int queue_log_next(struct queue *q, const char *job_id, char cursor[40], int64_t block_ms, struct buf *out,
-                              int *ret_stream, struct err *err);
+MUST_CHECK int queue_log_add(struct queue *q, const char *job_id, int stream, const void *data,
+                             size_t len, struct err *err);
+/* Next piece after *cursor ("0" at first); data appended to out; *ret_stream 1 stdout, 2 stderr, 0
+ * = end of output. 1/0 as above. */
+MUST_CHECK int queue_log_next(struct queue *q, const char *job_id, char cursor[40],
+                              int64_t block_ms, struct buf *out, int *ret_stream, struct err *err);
 MUST_CHECK int queue_log_end(struct queue *q, const char *job_id, struct err *err);
 MUST_CHECK int queue_ping(struct queue *q, struct err *err);

@@ -68,15 +68,15 @@ int frame_parser_next(struct frame_parser *p, struct frame *ret_frame, struct er
     if (type < FRAME_HELLO || type >= FRAME_TYPE_END || h[6] || h[7] || len > FRAME_PAYLOAD_MAX ||
         (h[5] != 0 && type != FRAME_OUTPUT)) {
         p->broken = -ERR_PROTOCOL;
-        return err_set(err, ERR_PROTOCOL, "frame: bad header: type %d, stream %d, length %u", type, h[5], len);
+        return err_set(err, ERR_PROTOCOL, "frame: bad header: type %d, stream %d, length %u", type,
+                       h[5], len);
     }
     if (have - FRAME_HEADER_BYTES < len) {
         return 0;
     }
-    *ret_frame = (struct frame){ .type = (enum frame_type)type,
-                                 .stream = h[5],
-                                 .payload = h + FRAME_HEADER_BYTES,
-                                 .len = len };
+    *ret_frame = (struct frame){
+        .type = (enum frame_type)type, .stream = h[5], .payload = h + FRAME_HEADER_BYTES, .len = len
+    };
     p->start += FRAME_HEADER_BYTES + len;
     return 1;
 }
@@ -103,18 +103,21 @@ int frame_encode(uint8_t *out, size_t room, enum frame_type type, const pb_msgde
     }
     pb_ostream_t os = pb_ostream_from_buffer(out + FRAME_HEADER_BYTES, room - FRAME_HEADER_BYTES);
     if (!pb_encode(&os, fields, message)) {
-        return err_set(err, ERR_TOO_LARGE, "frame: message of type %d does not fit in %zu bytes: %s", (int)type,
-                       room, PB_GET_ERROR(&os));
+        return err_set(err, ERR_TOO_LARGE,
+                       "frame: message of type %d does not fit in %zu bytes: %s", (int)type, room,
+                       PB_GET_ERROR(&os));
     }
     frame_header(out, type, 0, os.bytes_written);
     return (int)(FRAME_HEADER_BYTES + os.bytes_written);
 }
 
-int frame_decode(const struct frame *f, const pb_msgdesc_t *fields, void *ret_message, struct err *err)
+int frame_decode(const struct frame *f, const pb_msgdesc_t *fields, void *ret_message,
+                 struct err *err)
 {
     pb_istream_t is = pb_istream_from_buffer(f->payload, f->len);
     if (!pb_decode(&is, fields, ret_message)) {
-        return err_set(err, ERR_PROTOCOL, "frame: message of type %d: %s", (int)f->type, PB_GET_ERROR(&is));
+        return err_set(err, ERR_PROTOCOL, "frame: message of type %d: %s", (int)f->type,
+                       PB_GET_ERROR(&is));
     }
     return 0;
 }

@@ -1,8 +1,9 @@
-/* brood-seed-target: a program with threads, to be copied by the preload library as QEMU is (test_seed.c). Control on fd 4, output on
- * fd 5, as a QEMU has its QMP socket and agent channel.
+/* brood-seed-target: a program with threads, to be copied by the preload library as QEMU is
+ * (test_seed.c). Control on fd 4, output on fd 5, as a QEMU has its QMP socket and agent channel.
  *
- * The main thread waits on fd 4; each byte makes a worker thread, asleep on a condition variable, say on fd 5 who it is, how
- * often it was asked, and that its thread-local and locked state are what they should be. 'q' ends the program by exit. */
+ * The main thread waits on fd 4; each byte makes a worker thread, asleep on a condition variable,
+ * say on fd 5 who it is, how often it was asked, and that its thread-local and locked state are
+ * what they should be. 'q' ends the program by exit. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -32,8 +33,8 @@ static void *worker(void *arg)
         (void)!write(event, &value, sizeof value);
         (void)!read(event, &value, sizeof value);
         void *p = malloc(100000); /* takes the allocator's lock */
-        int n = snprintf(text, sizeof text, "pid %d tid %d asked %d own %d %s", (int)getpid(), (int)gettid(), answered, own,
-                         p ? "ok" : "no memory");
+        int n = snprintf(text, sizeof text, "pid %d tid %d asked %d own %d %s", (int)getpid(),
+                         (int)gettid(), answered, own, p ? "ok" : "no memory");
         free(p);
         (void)send(5, text, (size_t)n, MSG_NOSIGNAL);
     }

@@ -1,4 +1,5 @@
-/* The live copy of a process with threads (vmpool/seed_preload.c), on a program of ours instead of QEMU. */
+/* The live copy of a process with threads (vmpool/seed_preload.c), on a program of ours instead of
+ * QEMU. */
 #include <criterion/criterion.h>
 #include <dirent.h>
 #include <fcntl.h>
@@ -44,7 +45,8 @@ static void start(struct target *t)
             (void)dup2(from[i], to[i]);
         }
         char *argv[] = { (char *)"target", NULL };
-        char *envp[] = { (char *)"LD_PRELOAD=" BROOD_BINARY_DIR "/brood-qemu-seed.so", (char *)SEED_ENV, NULL };
+        char *envp[] = { (char *)"LD_PRELOAD=" BROOD_BINARY_DIR "/brood-qemu-seed.so",
+                         (char *)SEED_ENV, NULL };
         (void)execve(BROOD_BINARY_DIR "/tests/bin/brood-seed-target", argv, envp);
         _exit(127);
     }
@@ -101,7 +103,8 @@ static int worker_tid(int pid)
     return found;
 }
 
-static void request_copy(const struct target *t, int vcpu_tid, struct target *ret_copy, struct seed_reply *ret_reply)
+static void request_copy(const struct target *t, int vcpu_tid, struct target *ret_copy,
+                         struct seed_reply *ret_reply)
 {
     int ask[2], hear[2];
     struct seed_request request = { .vcpu_tid = vcpu_tid };
@@ -113,17 +116,24 @@ static void request_copy(const struct target *t, int vcpu_tid, struct target *re
         struct cmsghdr align;
         char bytes[CMSG_SPACE(sizeof fds)];
     } control = { .bytes = { 0 } };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes };
+    struct msghdr msg = { .msg_iov = &iov,
+                          .msg_iovlen = 1,
+                          .msg_control = control.bytes,
+                          .msg_controllen = sizeof control.bytes };
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS, .cmsg_len = CMSG_LEN(sizeof fds) };
+    *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+                           .cmsg_type = SCM_RIGHTS,
+                           .cmsg_len = CMSG_LEN(sizeof fds) };
     memcpy(CMSG_DATA(c), fds, sizeof fds);
     cr_assert_eq(sendmsg(t->control, &msg, MSG_NOSIGNAL), (ssize_t)sizeof request);
     size_t n;
-    get(t->control, ret_reply, sizeof *ret_reply, &n); /* the pidfd is dropped: closed by the kernel */
+    get(t->control, ret_reply, sizeof *ret_reply,
+        &n); /* the pidfd is dropped: closed by the kernel */
     cr_assert_eq(n, sizeof *ret_reply);
     (void)close(ask[1]);
     (void)close(hear[1]);
-    *ret_copy = (struct target){ .pid = ret_reply->pid, .ask = ask[0], .hear = hear[0], .control = -1 };
+    *ret_copy =
+        (struct target){ .pid = ret_reply->pid, .ask = ask[0], .hear = hear[0], .control = -1 };
 }
 
 Test(seed, copies_run_on_and_the_original_too, .timeout = 120)
@@ -144,7 +154,8 @@ Test(seed, copies_run_on_and_the_original_too, .timeout = 120)
         expect(&t, t.pid, tid, 2 + i); /* the original goes on where it was */
     }
     for (int i = 0; i < COPIES; i++) {
-        for (int again = 0; again < 3; again++) { /* each from the state at its copy, apart from all others */
+        for (int again = 0; again < 3;
+             again++) { /* each from the state at its copy, apart from all others */
             expect(&copy[i], r[i].pid, r[i].vcpu_tid, 2 + i + again);
         }
     }

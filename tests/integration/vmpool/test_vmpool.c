@@ -257,7 +257,8 @@ Test(vmpool, one_home_one_pool_and_a_clean_end, .init = setup, .fini = teardown,
     (void)close(fd);
 }
 
-/* A seed's command line asks for the state to be loaded and it was not made by a copy: its name is still QEMU's. */
+/* A seed's command line asks for the state to be loaded and it was not made by a copy: its name is
+ * still QEMU's. */
 static int find_seed(void)
 {
     int pids[64];
