@@ -233,7 +233,7 @@ static void end_run(struct agent *a)
         if (channel_flush(&a->ch) < 0) {
             host_gone(a);
         }
-        /* most machines end here, and a second run that finds no spare is started by exec */
+        /* most machines end here: a second run's spare is made when it is asked for */
         prepare(a, false);
     }
 }

@@ -111,6 +111,12 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     strs_env_defaults(&vars, env->env_defaults, env->env_defaults_n);
     memset(run, 0, offsetof(struct run, stdin_data)); /* all but what is large */
     bool warm = msg->warm && !msg->as_root && strs_fits_warm(&argv, &vars);
+    if (warm) {
+        /* a fork of the warm interpreter, where an earlier run took the spare, is still far cheaper than a start;
+         * when it cannot be had, exec it is */
+        struct err none;
+        (void)(slots_prepare(env->slots, true, &none) < 0);
+    }
     struct slot *slot = slots_take(env->slots, warm);
     if (!slot) {
         return err_set(err, ERR_INTERNAL, "no cgroup is ready");
