@@ -112,8 +112,8 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     memset(run, 0, offsetof(struct run, stdin_data)); /* all but what is large */
     bool warm = msg->warm && !msg->as_root && strs_fits_warm(&argv, &vars);
     if (warm) {
-        /* a fork of the warm interpreter, where an earlier run took the spare, is still far cheaper than a start;
-         * when it cannot be had, exec it is */
+        /* a fork of the warm interpreter, where an earlier run took the spare, is still far cheaper
+         * than a start; when it cannot be had, exec it is */
         struct err none;
         (void)(slots_prepare(env->slots, true, &none) < 0);
     }

@@ -31,8 +31,9 @@ void server_remove(struct server *s);
 /* Start both, run Criterion with the program's arguments, end both. The value for main to return.
  */
 int fixture_main(int argc, char **argv);
-/* The padding: Criterion's BoxFort writes a jump over the beginning of main in each test's process, and it is longer than such
- * a short main: it overwrote the function behind it (seen with -O1 and AddressSanitizer). */
+/* The padding: Criterion's BoxFort writes a jump over the beginning of main in each test's process,
+ * and it is longer than such a short main: it overwrote the function behind it (seen with -O1 and
+ * AddressSanitizer). */
 #define FIXTURE_MAIN                                                                               \
     int main(int argc, char **argv)                                                                \
     {                                                                                              \
