@@ -26,8 +26,8 @@ BATCH = HERE / "batch.jsonl"
 KINDS = (
     # folder, suffix, template, file name in the job, setup, command
     ("python", ".py", "python", "main.py", None, ["python3", "main.py"]),
-    ("c", ".c", "c", "main.c", ["gcc", "-O1", "-o", "prog", "main.c", "-lm"], ["./prog"]),
-    ("c", ".cc", "c", "main.cc", ["g++", "-O1", "-o", "prog", "main.cc"], ["./prog"]),
+    ("c", ".c", "c", "main.c", ["gcc", "-o", "prog", "main.c", "-lm"], ["./prog"]),
+    ("c", ".cc", "c", "main.cc", ["g++", "-o", "prog", "main.cc"], ["./prog"]),
     ("shell", ".sh", "python", "main.sh", None, ["/bin/sh", "main.sh"]),
 )
 # Generous, so that a busy machine changes no verdict: only a job that is about a limit sets it low.

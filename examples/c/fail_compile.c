@@ -3,6 +3,7 @@
 
 int main(void)
 {
-    int n = 3 printf("%d\n", m);
+    int n = 3
+    printf("%d\n", m);
     return 0;
 }

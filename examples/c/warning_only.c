@@ -1,5 +1,4 @@
-/* The compiler warns (unused variable, missing return type check); a warning is no compile error.
- */
+/* The compiler warns (unused variable, missing return type check); a warning is no compile error. */
 #include <stdio.h>
 
 int main(void)
