@@ -15,8 +15,9 @@
 #define QUEUE_PREFIX "brood:"
 
 #define QUEUE_URL_MAX 512
-#define QUEUE_TIMEOUT_MS 5000 /* connect, and every command beyond the time it was asked to block  \
-                               */
+#define QUEUE_TIMEOUT_MS                                                                           \
+    5000 /* connect, and every command beyond the time it was asked to block                       \
+          */
 #define QUEUE_STREAM_ID_MAX 40
 #define QUEUE_WORKER_MAX 64
 

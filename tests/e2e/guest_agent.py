@@ -206,7 +206,7 @@ def warm_killed(g):
 
 
 def trusted(g):
-    r = g.run([PY, '-c', 'open("/work/x", "w").write("a"); open("/tmp/y", "w"); print(1)'], trusted=True)
+    r = g.run([PY, '-c', 'open("x", "w").write("a"); open("/tmp/y", "w"); print(1)'], trusted=True)
     ok(r, b'1\n')
     g.send(RUN, b'\x12\x05true\0')
     found = g.errors()

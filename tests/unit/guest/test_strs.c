@@ -74,8 +74,8 @@ Test(strs, warm_leaves_the_rest_to_python_itself)
     cr_expect_not(FITS("sh\0-c\0x\0", PLAIN));
     cr_expect_not(FITS("python3\0x.py\0", PLAIN "PYTHONPATH=/work\0"));
     cr_expect_not(FITS("python3\0x.py\0", "PATH=/usr/bin\0PYTHONHASHSEED=1\0"));
-    cr_expect_not(FITS("python3\0x.py\0", "PATH=/work/bin:/usr/bin\0"));
+    cr_expect_not(FITS("python3\0x.py\0", "PATH=/opt/bin:/usr/bin\0"));
     cr_expect_not(FITS("python3\0x.py\0", "PATH=/usr/bin\0LANG=de_DE.UTF-8\0"));
-    cr_expect_not(FITS("python3\0x.py\0", "PATH=/usr/bin\0LD_PRELOAD=/work/a.so\0"));
+    cr_expect_not(FITS("python3\0x.py\0", "PATH=/usr/bin\0LD_PRELOAD=/opt/a.so\0"));
     cr_expect_not(FITS("python3\0x.py\0", "A=1\0"), "no PATH: nothing is found");
 }
