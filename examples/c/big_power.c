@@ -5,7 +5,7 @@
 int main(int argc, char **argv)
 {
     unsigned char digit[1000] = { 1 };
-    int len = 1, n = argc > 1 ? atoi(argv[1]) : 10;
+    int len = 1, n = argc > 1 ? (int)strtol(argv[1], NULL, 10) : 10;
     for (int i = 0; i < n; i++) {
         int carry = 0;
         for (int k = 0; k < len; k++) {
