@@ -87,6 +87,7 @@ int cmd_down(struct cli *cli, int argc, char **argv)
     }
     const struct config *c = &cli->config;
     if (access(c->home, F_OK) != 0) {
+        (void)rmdir(c->run_dir); /* no lock to hold without a home: only when it is empty */
         (void)fprintf(stderr, "nothing is running: %s does not exist\n", c->home);
         return CLI_OK;
     }

@@ -166,7 +166,7 @@ static int build(const struct cli *cli, const struct opts *o)
     char dir[CONFIG_STR_MAX], kernel[CONFIG_STR_MAX + 32], guest[PATH_MAX];
     char *all[RECIPES_MAX];
     int n_all, rc;
-    if (cli_templates_dir(dir, &err) < 0 || config_make_dirs(&cli->config, &err) < 0) {
+    if (cli_templates_dir(dir, &err) < 0 || config_make_home(&cli->config, &err) < 0) {
         return cli_fail(cli, &err);
     }
     n_all = recipes(dir, all, RECIPES_MAX);

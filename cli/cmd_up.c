@@ -449,6 +449,7 @@ int cmd_up(struct cli *cli, int argc, char **argv)
         return o.detach ? CLI_OK : CLI_NOT_AS_WANTED;
     }
     (void)leftovers_clean(&cli->config);
+    (void)leftovers_sweep(&cli->config);
     if (config_make_dirs(&cli->config, &err) < 0) {
         return cli_fail(cli, &err);
     }

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -123,7 +124,8 @@ static int load_file(struct config *c, const char *file, bool must, struct err *
 
 static int load_env(struct config *c, struct err *err)
 {
-    static const char *const not_settings[] = { "BROOD_HOME", "BROOD_CONFIG", "BROOD_BUILD", NULL };
+    static const char *const not_settings[] = { "BROOD_HOME",      "BROOD_CONFIG", "BROOD_BUILD",
+                                                "BROOD_TEMPLATES", "BROOD_LOGS",   NULL };
     for (char **e = environ; *e; e++) {
         const char *eq = strchr(*e, '=');
         if (strncmp(*e, "BROOD_", 6) != 0 || !eq || strncmp(*e, "BROOD_TEST_", 11) == 0) {
@@ -295,8 +297,19 @@ static int mkdir_p(const char *path, struct err *err)
     return 0;
 }
 
+int config_make_home(const struct config *c, struct err *err)
+{
+    return mkdir_p(c->home, err);
+}
+
 int config_make_dirs(const struct config *c, struct err *err)
 {
     int rc = mkdir_p(c->home, err);
-    return rc < 0 ? rc : mkdir_p(c->run_dir, err);
+    if (rc < 0 || (rc = mkdir_p(c->run_dir, err)) < 0) {
+        return rc;
+    }
+    /* An empty run folder that nobody has touched for a while is swept away by another home's
+     * `brood up`; one that is about to be used must look young, also when it was there before. */
+    (void)utimensat(AT_FDCWD, c->run_dir, NULL, 0);
+    return 0;
 }
