@@ -20,6 +20,7 @@ enum kind { KIND_STR, KIND_INT };
 struct row {
     const char *key, *def_str, *help;
     enum kind kind;
+    bool secret;
     size_t offset;
     int64_t def_int, min, max;
 };
@@ -38,6 +39,13 @@ static const struct row rows[] = {
       .def_int = def,                                                                              \
       .min = lo,                                                                                   \
       .max = hi,                                                                                   \
+      .help = h },
+#define CONF_SECRET(field, k, def, h)                                                              \
+    { .key = k,                                                                                    \
+      .kind = KIND_STR,                                                                            \
+      .secret = true,                                                                              \
+      .offset = offsetof(struct config, field),                                                    \
+      .def_str = def,                                                                              \
       .help = h },
 #include "common/base/config.def"
 #undef CONF_STR
@@ -241,6 +249,9 @@ int config_load(struct config *ret_config, const char *home, const char *file, s
         (void)snprintf(c->postgres_url, sizeof c->postgres_url,
                        "host=%.400s/pg port=5432 user=brood dbname=brood", c->run_dir);
     }
+    if (!c->object_dir[0]) {
+        (void)snprintf(c->object_dir, sizeof c->object_dir, "%.490s/objects", c->home);
+    }
     if (!c->vmpool_socket[0]) {
         (void)snprintf(c->vmpool_socket, sizeof c->vmpool_socket, "%.400s/vmpool.sock", c->run_dir);
     }
@@ -268,7 +279,10 @@ void config_print(const struct config *c, FILE *out)
             (void)fprintf(out, "\n[%s]\n", section);
         }
         (void)fprintf(out, "# %s\n", r->help);
-        if (r->kind == KIND_STR) {
+        if (r->secret) { /* a comment, so that the printed file can be used as one */
+            (void)fprintf(out, "# %s: %s\n", dot + 1,
+                          *str_at((struct config *)(uintptr_t)c, r) ? "set, not shown" : "not set");
+        } else if (r->kind == KIND_STR) {
             (void)fprintf(out, "%s = %s\n", dot + 1, str_at((struct config *)(uintptr_t)c, r));
         } else {
             (void)fprintf(out, "%s = %lld\n", dot + 1,

@@ -33,5 +33,6 @@ forbid "common/wire" "common/(model|store)/" "common/wire needs only common/base
 forbid "common/model" "common/(wire|store)/" "common/model needs only common/base"
 forbid "$processes common/base common/wire common/model" "libpq|postgresql/|hiredis" \
     "libpq and hiredis are used in common/store only"
+forbid "$processes common/base common/wire common/model" "curl/" "libcurl is used in common/store only"
 [ $bad = 0 ] && echo "includes: as they should be"
 exit $bad
