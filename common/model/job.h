@@ -219,7 +219,7 @@ MUST_CHECK int job_check_template(const struct job_spec *spec, const struct temp
 void job_clamp_to_template(struct job_spec *spec, const struct template_info *t);
 #define TEMPLATE_MEMORY_RESERVE_MIB 96 /* the guest's kernel, agent and warm interpreter */
 
-/* The name behind "snapshot:" of the job's template, without "@id"; NULL when it is a template. */
+/* The name behind "snapshot:" of the job's template; NULL when it is a template. */
 const char *job_snapshot_name(const struct job_spec *spec);
 bool snapshot_name_ok(const char *name); /* [A-Za-z0-9_][A-Za-z0-9_.-]{0,63} */
 

@@ -43,6 +43,7 @@ struct tree_node {
     const struct job_keep *keep; /* NULL: not kept */
     int64_t weight;              /* points among its siblings; see score.h */
     bool has_weight;
+    bool owns_argv, owns_env; /* for tree_free */
 };
 
 struct tree {
@@ -54,6 +55,10 @@ struct tree {
  * fields must be complete. */
 MUST_CHECK int tree_build(const struct job_spec *spec, struct tree **ret_tree, struct err *err);
 void tree_free(struct tree *t);
+/* The node as the job's JSON has it, for an error: "branches[2].tests[0]"; "" for node 0. out has
+ * TREE_FIELD_MAX bytes. */
+#define TREE_FIELD_MAX 320
+void tree_field(const struct tree *t, int i, char *out);
 /* The `branch` of a node's usage records: "" for node 0, else its path. */
 const char *tree_usage_branch(const struct tree_node *n);
 
