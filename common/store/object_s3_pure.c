@@ -22,13 +22,13 @@ int s3_plan(int64_t size_bytes, int64_t part_bytes, struct s3_plan *ret_plan, st
                        OBJECT_SIZE_MAX);
     }
     int64_t part = part_bytes > S3_PART_BYTES_MAX ? S3_PART_BYTES_MAX : part_bytes;
+    if (size_bytes > 0 && (size_bytes - 1) / part >= S3_PARTS_MAX) {
+        part = (size_bytes + S3_PARTS_MAX - 1) / S3_PARTS_MAX;
+        part = (part + MIB - 1) / MIB * MIB;
+    }
     if (size_bytes <= part) {
         *ret_plan = (struct s3_plan){ .multipart = false, .part_bytes = size_bytes, .parts = 1 };
         return 0;
-    }
-    if ((size_bytes - 1) / part >= S3_PARTS_MAX) {
-        part = (size_bytes + S3_PARTS_MAX - 1) / S3_PARTS_MAX;
-        part = (part + MIB - 1) / MIB * MIB;
     }
     int64_t parts = (size_bytes + part - 1) / part;
     assert(parts >= 2 && parts <= S3_PARTS_MAX && part <= S3_PART_BYTES_MAX);
