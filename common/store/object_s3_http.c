@@ -76,9 +76,8 @@ static size_t on_write(char *data, size_t size, size_t n, void *arg)
 {
     struct transfer *t = arg;
     size_t len = size * n;
-    long status = 0;
-    (void)curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &status);
-    if (status < 200 || status > 299) {
+    (void)curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->r->status);
+    if (t->r->status < 200 || t->r->status > 299) {
         size_t keep = t->r->text.len < ERROR_TEXT_MAX ? ERROR_TEXT_MAX - t->r->text.len : 0;
         keep = keep < len ? keep : len;
         return buf_add(&t->r->text, data, keep, NULL) < 0 ? 0 : len;

@@ -23,7 +23,7 @@ PROXY_CONF = """
 [DEFAULT]
 swift_dir = {dir}
 [pipeline:main]
-pipeline = catch_errors proxy-logging cache listing_formats bulk s3api tempauth slo proxy-logging proxy-server
+pipeline = catch_errors proxy-logging listing_formats bulk s3api tempauth slo proxy-logging proxy-server
 [app:proxy-server]
 use = egg:swift#proxy
 account_autocreate = true
@@ -31,9 +31,6 @@ account_autocreate = true
 use = egg:swift#catch_errors
 [filter:proxy-logging]
 use = egg:swift#proxy_logging
-[filter:cache]
-use = egg:swift#memcache
-memcache_servers = 127.0.0.1:9
 [filter:listing_formats]
 use = egg:swift#listing_formats
 [filter:bulk]
@@ -52,6 +49,26 @@ user_test_tester = testing .admin
 [filter:slo]
 use = egg:swift#slo
 """
+
+
+class Cache:
+    """What Swift wants of memcached, in one process."""
+
+    def __init__(self):
+        self.values = {}
+
+    def get(self, key, raise_on_error=False):
+        return self.values.get(key)
+
+    def set(self, key, value, *args, **kwargs):
+        self.values[key] = value
+
+    def delete(self, key, server_key=None):
+        self.values.pop(key, None)
+
+    def incr(self, key, delta=1, time=0):
+        self.values[key] = max(0, self.values.get(key, 0) + delta)
+        return self.values[key]
 
 
 def skip(why):
@@ -114,7 +131,14 @@ def main():
     proxy_conf = os.path.join(top, "proxy.conf")
     with open(proxy_conf, "w") as f:
         f.write(PROXY_CONF.format(dir=top, region=REGION))
-    port = serve(loadapp(proxy_conf, global_conf={"swift_dir": top, "log_level": "ERROR"}))
+    pipeline = loadapp(proxy_conf, global_conf={"swift_dir": top, "log_level": "ERROR"})
+    cache = Cache()
+
+    def app(env, start_response):
+        env["swift.cache"] = cache
+        return pipeline(env, start_response)
+
+    port = serve(app)
     print("ready http://127.0.0.1:%d %s %s" % (port, ACCESS_KEY, SECRET_KEY), flush=True)
     eventlet.hubs.trampoline(0, read=True)
     os._exit(0)
