@@ -159,8 +159,11 @@ class Handler(BaseHTTPRequestHandler):
     def fault_slow(self, **_):
         if self.command != "GET":
             return False
-        self.send_response(200)
-        self.send_header("Content-Length", "1000")
+        m = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
+        self.send_response(206 if m else 200)
+        if m:
+            self.send_header("Content-Range", "bytes %s-999/1000" % m[1])
+        self.send_header("Content-Length", str(1000 - int(m[1]) if m else 1000))
         self.end_headers()
         self.wfile.write(b"x" * 10)
         self.wfile.flush()

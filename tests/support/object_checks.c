@@ -254,14 +254,14 @@ void object_check_ranges(struct object_store *s)
 
 void object_check_parallel(struct object_store *s)
 {
-    const int64_t n = 3000001;
+    const int64_t n = 1000001;
     struct object_id id = object_put_seeded(s, (size_t)n, 4);
     const int ranges[] = { 1, 2, 5, OBJECT_RANGES_MAX };
     int out = object_empty_file();
     int64_t size;
     for (int i = 0; i < 4; i++) {
         cr_assert_gt(write(out, "old content", 11), 0);
-        OK(object_get_parallel(s, &id, out, ranges[i], i % 2 ? 1 : 1 << 20, &size, &err));
+        OK(object_get_parallel(s, &id, out, ranges[i], i % 2 ? 1 : 1 << 18, &size, &err));
         cr_assert_eq(size, n);
         object_expect_file(out, &id, n);
     }
