@@ -285,7 +285,7 @@ Test(object_s3, presigned_get)
     (void)close(out);
 }
 
-/* http://BUCKET.localhost:PORT, which libcurl resolves to loopback itself. */
+/* http://BUCKET.s3.localhost:PORT, which libcurl resolves to loopback itself. */
 Test(object_s3, virtual_host_style)
 {
     char endpoint[512];
@@ -293,7 +293,7 @@ Test(object_s3, virtual_host_style)
     cr_assert_not_null(port);
     struct object_id id = object_put_seeded(store, 1000, 1);
     object_store_free(store);
-    (void)snprintf(endpoint, sizeof endpoint, "http://localhost%s", port);
+    (void)snprintf(endpoint, sizeof endpoint, "http://s3.localhost%s", port);
     memcpy(options.s3.endpoint, endpoint, sizeof endpoint);
     options.s3.style = OBJECT_S3_VIRTUAL;
     OK(object_store_open(&store, &options, &err));

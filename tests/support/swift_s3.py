@@ -41,7 +41,7 @@ s3_acl = false
 dns_compliant_bucket_names = true
 check_bucket_owner = false
 location = {region}
-storage_domain = localhost
+storage_domain = s3.localhost
 min_segment_size = 1
 [filter:tempauth]
 use = egg:swift#tempauth
