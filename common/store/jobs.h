@@ -5,6 +5,7 @@
 #include "common/model/branch_result.h"
 #include "common/model/job.h"
 #include "common/model/result.h"
+#include "common/model/retry.h"
 #include "common/model/usage.h"
 #include "common/store/pg.h"
 
@@ -89,13 +90,14 @@ struct commit_item {
  * the commit) all of it: the same call can be repeated, and ret_won is true where this worker's
  * attempt already stands. Verdict infra_error ends as dead, cancelled as cancelled. */
 MUST_CHECK int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err);
-/* A fault of ours in attempt `attempt`: retrying after delay_ms, or, when attempt >= attempts_max,
+/* A fault of ours in attempt `attempt`: what retry_plan() says, that is retrying after a delay, or
  * dead with verdict infra_error and a result row saying why. No-op when that attempt is not in
- * force. worker_lost: outcome "lost" instead of "infra". ret_dead may be NULL. Follow it with
- * queue_wake, so that the scheduler learns when the job is due. */
+ * force. The row in attempts has the outcome "infra" or "lost"; an attempt that got no sandbox has
+ * none, unless the job ends by it. ret_dead may be NULL. Follow it with queue_wake, so that the
+ * scheduler learns when the job is due. */
 MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attempt,
-                                    const char *worker, bool worker_lost, const char *reason,
-                                    int64_t delay_ms, int attempts_max, bool *ret_dead,
+                                    const char *worker, enum retry_cause cause, const char *reason,
+                                    const struct retry_policy *policy, bool *ret_dead,
                                     struct err *err);
 /* scheduled -> running, best effort, not on the latency path (may be batched). */
 MUST_CHECK int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err);
