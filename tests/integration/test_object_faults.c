@@ -146,7 +146,8 @@ Test(object_faults, always_busy)
     }
     struct object_put p = { .fd = fd, .size_bytes = -1 };
     cr_assert_eq(object_put(store, &p, &err), -ERR_UNAVAILABLE);
-    cr_assert_eq(seen("PUT"), ATTEMPTS);
+    cr_assert_eq(seen("HEAD"), ATTEMPTS);
+    cr_assert_eq(seen("PUT"), 0, "what cannot be asked is not sent either");
     (void)close(fd);
     (void)close(out);
 }
@@ -286,6 +287,31 @@ Test(object_faults, server_that_ignores_ranges)
     cr_assert_eq(object_get_range(store, &id, 0, 20, out, 0, &err), -ERR_PROTOCOL);
     cr_assert(strstr(err.text, "more bytes than asked for"), "%s", err.text);
     (void)close(out);
+}
+
+/* A file that somebody writes to between its digest and the end of its parts. */
+Test(object_faults, input_that_changes)
+{
+    char path[64];
+    (void)snprintf(path, sizeof path, "%s/input", top);
+    FILE *f = fopen(path, "w+e");
+    cr_assert_not_null(f);
+    for (int i = 0; i < 2500; i++) {
+        (void)fputc('a', f);
+    }
+    (void)fflush(f);
+    (void)rewind(f);
+    reopen("changes-input");
+    struct s3_response r;
+    s3_response_init(&r);
+    struct s3_request q = S3_REQUEST(.method = "POST", .key = path, .query = "path=", .text = "");
+    OK(s3_send((struct object_s3 *)(void *)store, &q, &r, &err));
+    cleanup_s3_response_fn(&r);
+    struct object_put p = { .fd = fileno(f), .size_bytes = -1 };
+    cr_assert_eq(object_put(store, &p, &err), -ERR_INVALID);
+    cr_assert(strstr(err.text, "the input changed"), "%s", err.text);
+    cr_assert_eq(seen("DELETE"), 1);
+    (void)fclose(f);
 }
 
 Test(object_faults, connection_reset)

@@ -18,7 +18,7 @@ import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 lock = threading.Lock()
-objects, log, uploads = {}, {}, {}
+objects, log, uploads, inputs = {}, {}, {}, {}
 stop = threading.Event()
 
 ERROR = '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>%s</Code><Message>%s</Message><RequestId>1</RequestId></Error>'
@@ -236,6 +236,17 @@ class Handler(BaseHTTPRequestHandler):
         if args.get("partNumber") == "2":
             self.error(400, "InvalidPart", "no")
             return True
+        return False
+
+    def fault_changes_input(self, key, args, **_):
+        """POST KEY?path= says which local file; the first part that comes appends to it."""
+        if "path" in args:
+            inputs[self.bucket] = "/" + key.lstrip("/")
+            self.reply(200)
+            return True
+        if args.get("partNumber") == "1":
+            with open(inputs[self.bucket], "a") as f:
+                f.write("more")
         return False
 
     def fault_late_error(self, same, args, **_):
