@@ -166,6 +166,8 @@ static void rows_are(const char *want)
     cr_assert_str_eq(got, want);
 }
 
+static const struct retry_policy at_once = { .attempts_max = 5, .waits_max = 5 };
+
 Test(forks, one_transaction_for_everything)
 {
     struct handed h;
@@ -203,7 +205,8 @@ Test(forks, an_attempt_that_was_given_up_writes_nothing)
     h.item.snapshots = h.snapshots;
     h.item.n_snapshots = 1;
     add_artifact(&h.artifacts, "x", 1, SHA_A);
-    OK(store_attempt_failed(&f.pg, h.job, h.item.attempt, "w1", true, "gone", 0, 5, NULL, &err));
+    OK(store_attempt_failed(&f.pg, h.job, h.item.attempt, "w1", RETRY_WORKER_LOST, "gone", &at_once,
+                            NULL, &err));
     OK(store_commit(&f.pg, &h.item, 1, &err));
     cr_assert(!h.item.ret_won);
     rows_are("0 1 0 0 0 0");
@@ -218,8 +221,8 @@ Test(forks, many_jobs_in_one_commit_know_their_own_answers)
         run_tree(&h[i], tree_job);
         items[i] = h[i].item;
     }
-    OK(store_attempt_failed(&f.pg, h[1].job, h[1].item.attempt, "w1", false, "ours", 0, 5, NULL,
-                            &err));
+    OK(store_attempt_failed(&f.pg, h[1].job, h[1].item.attempt, "w1", RETRY_BROKEN, "ours",
+                            &at_once, NULL, &err));
     OK(store_commit(&f.pg, items, 3, &err));
     cr_assert(items[0].ret_won && !items[1].ret_won && items[2].ret_won);
     rows_are("2 3 8 0 0 20");
