@@ -41,8 +41,8 @@ static const struct statement branch_heads = { "branch_heads", HEAD_COLUMNS
                                                "''::bytea, ''::bytea" FROM_NODE };
 /* $2 only this node or -1, $3 and $4 behind what, $5 max */
 static const struct statement artifact_page = {
-    "artifact_page", "SELECT node::int8, path, sha256, size_bytes, mode::int8, kind, target, "
-                     "stored::int::int8, reason"
+    "artifact_page", "SELECT node::int8, path, sha256, size_bytes, mode::int8, type, target, "
+                     "stored::int::int8, reason, change::int8"
                      " FROM artifacts WHERE job_id = $1::uuid AND ($2::int < 0 OR node = $2::int)"
                      " AND (node, path) > ($3::int, $4::bytea) ORDER BY node, path LIMIT $5::int"
 };
@@ -114,28 +114,45 @@ int store_branches(struct pg *pg, const char *job_id, int after_node, int max, b
 
 void artifact_row_done(struct artifact_row *row)
 {
-    free(row->artifact.path.data);
-    free(row->artifact.target.data);
+    free(row->artifact.path);
+    free(row->artifact.target);
     memset(row, 0, sizeof *row);
+}
+
+static int read_words(const PGresult *res, int i, struct artifact *a, struct err *err)
+{
+    int type = 0, reason = 0;
+    while (type < ARTIFACT_TYPES &&
+           strcmp(artifact_type_word((enum artifact_type)type), PQgetvalue(res, i, 5)) != 0) {
+        type++;
+    }
+    while (reason < ARTIFACT_REASONS &&
+           strcmp(artifact_reason_word((enum artifact_reason)reason), PQgetvalue(res, i, 8)) != 0) {
+        reason++;
+    }
+    int64_t change = pg_bin_int(res, i, 9, 0);
+    if (type == ARTIFACT_TYPES || reason == ARTIFACT_REASONS || change < 0 ||
+        change >= ARTIFACT_CHANGES) {
+        return err_set(err, ERR_DB, "an artifact has the unknown type %s, reason %s or change %lld",
+                       PQgetvalue(res, i, 5), PQgetvalue(res, i, 8), (long long)change);
+    }
+    a->type = (enum artifact_type)type;
+    a->reason = (enum artifact_reason)reason;
+    a->change = (enum artifact_change)change;
+    return 0;
 }
 
 static int read_artifact(const PGresult *res, int i, struct artifact_row *row, struct err *err)
 {
     struct artifact *a = &row->artifact;
     *row = (struct artifact_row){ .node = (int)pg_bin_int(res, i, 0, 0) };
-    take(res, i, 1, &a->path);
+    a->path = pg_dup(res, i, 1, &a->path_len);
     pg_copy(res, i, 2, a->sha256, sizeof a->sha256);
-    a->size_bytes = pg_bin_int(res, i, 3, 0);
-    a->mode = (uint32_t)pg_bin_int(res, i, 4, 0);
-    int kind = artifact_kind_parse(PQgetvalue(res, i, 5));
-    if (kind < 0) {
-        return err_set(err, ERR_DB, "an artifact has the unknown kind %s", PQgetvalue(res, i, 5));
-    }
-    a->kind = (enum artifact_kind)kind;
-    take(res, i, 6, &a->target);
+    a->size = (uint64_t)pg_bin_int(res, i, 3, 0);
+    a->mode = (unsigned)pg_bin_int(res, i, 4, 0);
+    a->target = pg_dup(res, i, 6, &a->target_len);
     a->stored = pg_bin_int(res, i, 7, 0) != 0;
-    pg_copy(res, i, 8, a->reason, sizeof a->reason);
-    return 0;
+    return read_words(res, i, a, err);
 }
 
 int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node,

@@ -78,9 +78,9 @@ struct commit_item {
                                              branches:     of the sandbox of node 0 */
     const struct branch_result *branches; /* n_branches: of all nodes but 0, each with its usage */
     int n_branches;
-    const struct artifact_list *artifacts; /* of node 0; NULL: none */
-    const struct snapshot_row *snapshots;  /* n_snapshots that this job keeps: job_id and tenant are
-                                              the item's, ids can be derived again (snapshots.h) */
+    const struct manifest *artifacts;     /* of node 0; NULL: none */
+    const struct snapshot_row *snapshots; /* n_snapshots that this job keeps: job_id and tenant are
+                                             the item's, ids can be derived again (snapshots.h) */
     int n_snapshots;
     bool ret_won; /* false: another attempt is in force or the job has ended; nothing was written */
 };
@@ -159,7 +159,7 @@ MUST_CHECK int store_branches(struct pg *pg, const char *job_id, int after_node,
 /* One artifact of a job and the node it is of. */
 struct artifact_row {
     int node;
-    struct artifact artifact; /* owns its bytes: artifact_row_done */
+    struct artifact artifact; /* owns path and target: artifact_row_done */
 };
 void artifact_row_done(struct artifact_row *row);
 /* Up to max (ARTIFACTS_PAGE_MAX) in order of node and path, behind (after_node, after_path);
