@@ -40,8 +40,8 @@ MUST_CHECK int object_s3_open(struct object_store **ret_store, const struct obje
                               struct err *err);
 
 /* ---- digests (object.c) ---- */
-/* SHA-256 by OpenSSL's libcrypto, which uses the processor's instructions for it: 1.4 GB/s where
- * libsodium's portable code does 0.1 to 0.2. Its calls with a state on the stack are called
+/* SHA-256 by OpenSSL's libcrypto, which uses the processor's instructions for it: measured here,
+ * 1243 MiB a second of CPU, libsodium 304. Its calls with a state on the stack are called
  * deprecated in favour of ones that allocate; they are the same code. */
 struct object_hash {
     SHA256_CTX state;
