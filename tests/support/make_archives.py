@@ -1,8 +1,10 @@
 #!/usr/bin/python3
 """Archives for tests/unit/archive: make_archives.py DIR. Good ones by the usual programs, hostile ones by hand.
 
+make_archives.py DIR bomb: only DIR/bomb, a tar.zst of 4 GiB.
+
 DIR/index has a line for each: FILE, tab, what is expected: "ok LISTING" or "CODE WORDS", where LISTING is the entries
-(escaped, joined by blanks, sorted) and WORDS must be in the error's text.
+(escaped, joined by blanks, sorted; a content over 4096 bytes as @SIZE:SUM) and WORDS must be in the error's text.
 """
 import gzip
 import io
@@ -15,8 +17,27 @@ import tarfile
 import zipfile
 
 out = sys.argv[1]
-index = open(os.path.join(out, 'index'), 'w')
 BIG = 4 << 30
+
+
+def zstd_block(kind, size, data, last):
+    return struct.pack('<I', last | kind << 1 | size << 3)[:3] + data
+
+
+def four_gigabytes(f):
+    """64 files of 64 MiB of zeros as a tar.zst of 165 KB, block by block: a second's work for no compressor"""
+    for i in range(64):
+        t = tarfile.TarInfo(f'b{i:02}')
+        t.size = 64 << 20
+        f.write(b'\x28\xb5\x2f\xfd\x00\x50' + zstd_block(0, 512, t.tobuf(tarfile.GNU_FORMAT), 0))
+        f.write(zstd_block(1, 1 << 17, b'\0', 0) * 511 + zstd_block(1, 1 << 17, b'\0', 1))
+
+
+if sys.argv[2:] == ['bomb']:
+    with open(os.path.join(out, 'bomb'), 'wb') as bomb:
+        four_gigabytes(bomb)
+    sys.exit()
+index = open(os.path.join(out, 'index'), 'w')
 
 
 def note(name, expected):
@@ -28,7 +49,9 @@ def path(name):
 
 
 def run(*argv, **options):
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, **options)
+    r = subprocess.run(argv, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, **options)
+    if r.returncode:  # bsdtar also warns of names that are not UTF-8
+        sys.exit(f'{argv}: {r.stderr.decode(errors="replace")}')
 
 
 def info(name, kind=tarfile.REGTYPE, link='', size=0, mode=0o644):
@@ -92,7 +115,7 @@ for program in ('tar', 'bsdtar'):
     for fmt in ('gnu' if program == 'tar' else 'gnutar', 'pax'):
         run(program, '-C', tree, f'--format={fmt}', '-cf', path(f'{program}.{fmt}.tar'), '.', env=utf8)
         note(f'{program}.{fmt}.tar', whole)
-    run(program, '-C', tree, '-cf', path(f'{program}.posix.tar'), '.', env=posix, stderr=subprocess.DEVNULL)
+    run(program, '-C', tree, '-cf', path(f'{program}.posix.tar'), '.', env=posix)
     note(f'{program}.posix.tar', whole)
 run('zip', '-qry', path('zip.zip'), '.', cwd=tree, env=utf8)
 note('zip.zip', whole)
@@ -132,10 +155,10 @@ tar('empty.tar', [], 'ok ')
 with zipfile.ZipFile(path('empty.zip'), 'w'):
     pass
 note('empty.zip', 'ok ')
-run('tar', '-C', tree, '-cSf', path('sparse.tar'), '-C', out, 'sparse') if not subprocess.run(
-    ['truncate', '-s', '300000', path('sparse')]).returncode else None
-note('sparse.tar', 'ok f:sparse:644:' + '\\x00' * 300000)
+run('truncate', '-s', '300000', path('sparse'))
 os.chmod(path('sparse'), 0o644)
+run('tar', '-C', out, '-cSf', path('sparse.tar'), 'sparse')
+note('sparse.tar', 'ok f:sparse:644:@300000:0')
 
 # ---- names and links that leave ----
 tar('absolute.tar', [(info('/etc/passwd'), b'x')], "invalid '/etc/passwd': the path is absolute")
@@ -183,7 +206,7 @@ tar('most.tar', [info(f'n{i:03}') for i in range(200)], 'ok ' + ' '.join(f'f:n{i
 tar('implied.tar', [info('/'.join('d' * 201)), ], 'too_large more than 200 files and folders')
 tar('large.tar', [(info('a'), b'x' * ((1 << 20) + 1))], 'too_large a file may have 1048576')
 tar('largest.tar', [(info('a'), b'x' * (1 << 20)), (info('b'), b'y' * (1 << 20))],
-    'ok f:a:644:' + 'x' * (1 << 20) + ' f:b:644:' + 'y' * (1 << 20))
+    f'ok f:a:644:@{1 << 20}:{ord("x") << 20} f:b:644:@{1 << 20}:{ord("y") << 20}')
 tar('total.tar', [(info('a'), b'x' * (1 << 20)), (info('b'), b'y' * (1 << 20)), (info('c'), b'z')],
     'too_large more than 2097152 bytes in all')
 tar('long.tar', [info('/'.join(['y' * 99] * 11))], 'too_large the path is over 1000 bytes')
@@ -242,9 +265,9 @@ for method, word in ((zipfile.ZIP_BZIP2, 'bzip2'), (zipfile.ZIP_LZMA, 'lzma')):
     note(f'{word}.zip', 'invalid a zip method other than store and deflate')
 run('tar', '-C', tree, '-cJf', path('tar.tar.xz'), '.')
 note('tar.tar.xz', 'invalid this is xz')
-run('bsdtar', '-C', tree, '--format=cpio', '-cf', path('cpio'), '.', stderr=subprocess.DEVNULL)
+run('bsdtar', '-C', tree, '--format=cpio', '-cf', path('cpio'), '.')
 note('cpio', 'invalid this is cpio')
-run('bsdtar', '-C', tree, '--format=7zip', '-cf', path('7z'), '.', stderr=subprocess.DEVNULL)
+run('bsdtar', '-C', tree, '--format=7zip', '-cf', path('7z'), '.')
 note('7z', 'invalid this is 7z')
 for name, data, word in (('nothing', b'', 'nothing'), ('text', b'hello\n' * 500, 'something else'), ('short', b'x', 'something else')):
     with open(path(name), 'wb') as f:
