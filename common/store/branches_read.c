@@ -39,12 +39,13 @@ static const struct statement branch_page = {
 static const struct statement branch_heads = { "branch_heads", HEAD_COLUMNS
                                                ", ''::bytea, ''::bytea, ''::bytea, ''::bytea, "
                                                "''::bytea, ''::bytea" FROM_NODE };
-/* $2 only this node or -1, $3 and $4 behind what, $5 max */
+/* $2 only this node or -1, $3 node and $4 place behind which, $5 max */
 static const struct statement artifact_page = {
-    "artifact_page", "SELECT node::int8, path, sha256, size_bytes, mode::int8, type, target, "
-                     "stored::int::int8, reason, change::int8"
-                     " FROM artifacts WHERE job_id = $1::uuid AND ($2::int < 0 OR node = $2::int)"
-                     " AND (node, path) > ($3::int, $4::bytea) ORDER BY node, path LIMIT $5::int"
+    "artifact_page",
+    "SELECT node::int8, path, sha256, size_bytes, mode::int8, type, target, stored::int::int8,"
+    " reason, change::int8, ord::int8 FROM artifacts WHERE job_id = $1::uuid"
+    " AND ($2::int < 0 OR node = $2::int) AND (node, ord) > ($3::int, $4::int)"
+    " ORDER BY node, ord LIMIT $5::int"
 };
 
 static int no_job(const char *id, struct err *err)
@@ -145,7 +146,8 @@ static int read_words(const PGresult *res, int i, struct artifact *a, struct err
 static int read_artifact(const PGresult *res, int i, struct artifact_row *row, struct err *err)
 {
     struct artifact *a = &row->artifact;
-    *row = (struct artifact_row){ .node = (int)pg_bin_int(res, i, 0, 0) };
+    *row = (struct artifact_row){ .node = (int)pg_bin_int(res, i, 0, 0),
+                                  .ord = (int)pg_bin_int(res, i, 10, 0) };
     a->path = pg_dup(res, i, 1, &a->path_len);
     pg_copy(res, i, 2, a->sha256, sizeof a->sha256);
     a->size = (uint64_t)pg_bin_int(res, i, 3, 0);
@@ -155,9 +157,8 @@ static int read_artifact(const PGresult *res, int i, struct artifact_row *row, s
     return read_words(res, i, a, err);
 }
 
-int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node,
-                    const struct bytes *after_path, int max, struct artifact_row *ret_rows,
-                    struct err *err)
+int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node, int after_ord,
+                    int max, struct artifact_row *ret_rows, struct err *err)
 {
     assert(max > 0 && max <= ARTIFACTS_PAGE_MAX);
     if (!id_valid(job_id)) {
@@ -171,7 +172,7 @@ int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_
     pg_add_text(&p, job_id);
     pg_add_int(&p, only_node);
     pg_add_int(&p, after_node);
-    pg_add_bytes(&p, after_path ? after_path->data : NULL, after_path ? after_path->len : 0);
+    pg_add_int(&p, after_ord);
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
     int n = pg_run(pg, &artifact_page, &p, true, &res, err);

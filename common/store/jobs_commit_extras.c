@@ -54,12 +54,12 @@ static_assert(METER_COUNT == 2, "BRANCH_USAGE writes two meters");
  */
 static const struct statement add_artifacts = {
     "add_artifacts",
-    WON " INSERT INTO artifacts (job_id, node, path, sha256, size_bytes, mode, type, target, "
+    WON " INSERT INTO artifacts (job_id, node, ord, path, sha256, size_bytes, mode, type, target, "
         "stored, reason, change)"
-        " SELECT $1::uuid, $4::int, decode(a ->> 0, 'base64'), a ->> 1, (a ->> 2)::int8,"
-        "  (a ->> 3)::int, a ->> 4, decode(a ->> 5, 'base64'), (a ->> 6)::bool, a ->> 7,"
-        "  (a ->> 8)::int FROM g CROSS JOIN jsonb_array_elements($5::jsonb) a ON CONFLICT DO "
-        "NOTHING"
+        " SELECT $1::uuid, $4::int, $6::int + i::int - 1, decode(a ->> 0, 'base64'), a ->> 1,"
+        "  (a ->> 2)::int8, (a ->> 3)::int, a ->> 4, decode(a ->> 5, 'base64'), (a ->> 6)::bool,"
+        "  a ->> 7, (a ->> 8)::int FROM g CROSS JOIN jsonb_array_elements($5::jsonb) WITH "
+        "ORDINALITY e (a, i) ON CONFLICT DO NOTHING"
 };
 
 /* $1 id, $2 tenant, $3 name, $4 job, $5 attempt, $6 worker. Not when the id is there already: then
@@ -205,6 +205,7 @@ static int send_artifacts(struct pg *pg, const struct commit_item *item, int nod
         add_attempt(&p, item);
         pg_add_int(&p, node);
         pg_add_text(&p, text);
+        pg_add_int(&p, (int64_t)from);
         int rc = pg_pipeline_send(pg, &add_artifacts, &p, false, err);
         if (rc < 0) {
             return rc;

@@ -168,8 +168,6 @@ static void rows_are(const char *want)
     cr_assert_str_eq(got, want);
 }
 
-static const struct retry_policy at_once = { .attempts_max = 5, .waits_max = 5 };
-
 Test(forks, one_transaction_for_everything)
 {
     struct handed h;
@@ -311,8 +309,9 @@ Test(forks, artifacts_come_back_as_bytes)
     }
     OK(store_commit(&f.pg, &h.item, 1, &err));
     static struct artifact_row rows[ARTIFACTS_PAGE_MAX];
-    int n = store_artifacts(&f.pg, h.job, -1, -1, NULL, 100, rows, &err);
+    int n = store_artifacts(&f.pg, h.job, -1, -1, 0, 100, rows, &err);
     cr_assert_eq(n, 100, "%s", err.text);
+    cr_assert(rows[2].ord == 0 && rows[99].ord == 97);
     cr_assert(rows[0].node == 0 && rows[0].artifact.type == ARTIFACT_LINK);
     cr_assert_eq(rows[0].artifact.target_len, 16);
     cr_assert_str_eq(rows[0].artifact.sha256, "");
@@ -323,18 +322,16 @@ Test(forks, artifacts_come_back_as_bytes)
     cr_assert(!rows[2].artifact.stored && rows[2].artifact.reason == ARTIFACT_TOO_LARGE);
     cr_assert(rows[1].artifact.change == ARTIFACT_GREW && rows[2].artifact.change == ARTIFACT_SAME);
     int total = n, node = rows[n - 1].node;
-    struct bytes path = { rows[n - 1].artifact.path, rows[n - 1].artifact.path_len };
-    rows[n - 1].artifact.path = NULL;
+    int ord = rows[n - 1].ord;
     for (int i = 0; i < n; i++) {
         artifact_row_done(&rows[i]);
     }
-    n = store_artifacts(&f.pg, h.job, -1, node, &path, 1000, rows, &err);
-    free(path.data);
+    n = store_artifacts(&f.pg, h.job, -1, node, ord, 1000, rows, &err);
     cr_assert_eq(total + n, 602);
     for (int i = 0; i < n; i++) {
         artifact_row_done(&rows[i]);
     }
-    cr_assert_eq(store_artifacts(&f.pg, h.job, 2, -1, NULL, 1000, rows, &err), 1);
+    cr_assert_eq(store_artifacts(&f.pg, h.job, 2, -1, 0, 1000, rows, &err), 1);
     artifact_row_done(&rows[0]);
     handed_done(&h);
 }
