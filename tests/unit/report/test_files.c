@@ -1,5 +1,6 @@
 /* Files that real tools wrote (tests/data/reports/README says which and how): counts, names, places
- * and messages. The expectations were compared with what each tool printed on its terminal. */
+ * and messages. The lines were printed by the reader once and then compared with the files by eye;
+ * a change in them has to be explained. */
 #include "common/base/cleanup.h"
 #include "tests/unit/report/report_case.h"
 
