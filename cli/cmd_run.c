@@ -15,6 +15,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/store/jobs.h"
+#include "common/store/snapshots.h"
 
 #define RUN_PIECE_BYTES_MAX (4u << 20)
 #define RUN_BLOCK_MS 500
@@ -349,7 +350,8 @@ static int submit_one(struct session *s, const struct job_spec *spec, struct err
     int rc;
     if ((rc = cli_open_pg(s->cli, &s->pg, err)) < 0 ||
         (rc = queue_open(&s->queue, s->cli->config.redis_url, err)) < 0 ||
-        (rc = store_template_get(&s->pg, spec->template_name, &t, err)) < 0 ||
+        (rc = store_base_get(&s->pg, s->cli->config.tenant_default, spec->template_name, &t, err)) <
+            0 ||
         (rc = job_check_template(spec, &t, err)) < 0 ||
         (rc = store_submit(&s->pg, s->cli->config.tenant_default, NULL, NULL, 0, &item, 1, true,
                            err)) < 0 ||

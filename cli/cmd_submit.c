@@ -15,6 +15,7 @@
 #include "cli/batch.h"
 #include "cli/lines.h"
 #include "common/base/cleanup.h"
+#include "common/store/snapshots.h"
 
 #define BAD_LINES_SHOWN_MAX 20
 #define CHUNK_BYTES_MAX                                                                            \
@@ -126,11 +127,13 @@ static int check_template(struct submission *s, const struct job_spec *spec, str
 {
     for (int i = 0; i < s->n_templates; i++) {
         if (strcmp(s->template_names[i], spec->template_name) == 0) {
-            return job_check_template(spec, &s->templates[i], err);
+            int known = job_check_template(spec, &s->templates[i], err);
+            return known < 0 ? known
+                             : store_job_check(s->pg, s->cli->config.tenant_default, spec, err);
         }
     }
     struct template_info t;
-    int rc = store_template_get(s->pg, spec->template_name, &t, err);
+    int rc = store_base_get(s->pg, s->cli->config.tenant_default, spec->template_name, &t, err);
     if (rc < 0) {
         return rc == -ERR_NOT_FOUND && strncmp(err->text, "template", 8) != 0
                    ? err_prefix(err, "template")
@@ -141,7 +144,8 @@ static int check_template(struct submission *s, const struct job_spec *spec, str
                        spec->template_name);
         s->templates[s->n_templates++] = t;
     }
-    return job_check_template(spec, &t, err);
+    rc = job_check_template(spec, &t, err);
+    return rc < 0 ? rc : store_job_check(s->pg, s->cli->config.tenant_default, spec, err);
 }
 
 /* What is wrong with a line is the line's fault unless the service has gone. */

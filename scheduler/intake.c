@@ -11,6 +11,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/log.h"
 #include "scheduler/pick.h"
+#include "common/store/snapshots.h"
 #include "scheduler/scheduler.h"
 
 #define INTAKE_BYTES_MAX (64 << 20) /* wanted in memory at once */
@@ -67,8 +68,9 @@ static int check(struct scheduler *s, const struct intake_entry *e, struct candi
         return rc;
     }
     struct template_info t;
-    rc = scheduler_template(s, c->spec->template_name, &t, err);
+    rc = scheduler_template(s, tenant, c->spec->template_name, &t, err);
     rc = rc < 0 ? rc : job_check_template(c->spec, &t, err);
+    rc = rc < 0 ? rc : store_job_check(&s->pg, tenant, c->spec, err);
     if (rc < 0) {
         return rc;
     }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/store/snapshots.h"
 #include "common/base/log.h"
 
 #define STOP_LOOK_MS 50 /* how long a stop may go unnoticed while waiting for a server */
@@ -88,6 +89,7 @@ static int look_after(struct scheduler *s, struct err *err)
     }
     if (rc == 0 && now >= s->tidy_at_ms) {
         rc = queue_consumers_tidy(&s->queue, SCHED_TIDY_IDLE_MS, err);
+        rc = rc < 0 ? rc : store_snapshots_expire(&s->pg, SCHED_EXPIRE_MAX, err);
         s->tidy_at_ms = now + SCHED_TIDY_MS;
     }
     if (rc >= 0 && now >= s->beat_at_ms) { /* last: everything before it has gone well */

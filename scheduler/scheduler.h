@@ -22,7 +22,8 @@
 #define SCHED_WORKERS_MS 500 /* how old the count of live slots may be */
 #define SCHED_BEAT_MS 1000   /* between two signs of life */
 #define SCHED_BEAT_TTL_MS 10000
-#define SCHED_TIDY_MS 60000 /* between two looks for consumers that nobody is any more */
+#define SCHED_EXPIRE_MAX 100 /* snapshots deleted at a time */
+#define SCHED_TIDY_MS 60000  /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
 #define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
 #define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
@@ -81,6 +82,6 @@ MUST_CHECK int scheduler_dispatch(struct scheduler *s, struct err *err);
 /* leases.c */
 MUST_CHECK int scheduler_expire_claims(struct scheduler *s, struct err *err);
 MUST_CHECK int scheduler_requeue_lost(struct scheduler *s, struct err *err);
-/* templates.c: store_template_get through a small cache. */
-MUST_CHECK int scheduler_template(struct scheduler *s, const char *name,
+/* templates.c: store_base_get; templates through a small cache, a tenant's snapshots not. */
+MUST_CHECK int scheduler_template(struct scheduler *s, const char *tenant, const char *name,
                                   struct template_info *ret_t, struct err *err);

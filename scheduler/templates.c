@@ -1,11 +1,16 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/store/snapshots.h"
 #include "scheduler/scheduler.h"
 
-int scheduler_template(struct scheduler *s, const char *name, struct template_info *ret_t,
-                       struct err *err)
+int scheduler_template(struct scheduler *s, const char *tenant, const char *name,
+                       struct template_info *ret_t, struct err *err)
 {
+    size_t n = strlen(SNAPSHOT_TEMPLATE_PREFIX);
+    if (strncmp(name, SNAPSHOT_TEMPLATE_PREFIX, n) == 0) {
+        return store_base_get(&s->pg, tenant, name, ret_t, err);
+    }
     int64_t now = mono_ms();
     struct template_slot *use = &s->templates[0];
     for (int i = 0; i < SCHED_TEMPLATES_MAX; i++) {

@@ -70,6 +70,11 @@ MUST_CHECK int store_snapshots_expire(struct pg *pg, int max, struct err *err);
 MUST_CHECK int store_base_get(struct pg *pg, const char *tenant, const char *template_name,
                               struct template_info *ret_t, struct err *err);
 
+/* What only the database can say of a job that is valid in itself: the object that it names as its
+ * archive must be the tenant's. Text "archive.object: ...". */
+MUST_CHECK int store_job_check(struct pg *pg, const char *tenant, const struct job_spec *spec,
+                               struct err *err);
+
 /* ---- uploads and objects ---- */
 /* The tenant has put this object there; again: the later expiry counts. */
 MUST_CHECK int store_upload_put(struct pg *pg, const char *tenant, const char *sha256,

@@ -80,6 +80,15 @@ int store_upload_check(struct pg *pg, const char *tenant, const char *sha256,
     return 0;
 }
 
+int store_job_check(struct pg *pg, const char *tenant, const struct job_spec *spec, struct err *err)
+{
+    if (!spec->archive.object[0]) {
+        return 0;
+    }
+    int rc = store_upload_check(pg, tenant, spec->archive.object, NULL, err);
+    return rc == -ERR_NOT_FOUND ? err_prefix(err, "archive.object") : rc;
+}
+
 int store_objects_wanted(struct pg *pg, const char *const *digests, int n, bool *ret_wanted,
                          struct err *err)
 {

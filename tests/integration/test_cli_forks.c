@@ -309,3 +309,53 @@ Test(cli_forks, snapshots)
     BROOD(&nobody, "snapshot", "show", "other", "--tenant", "somebody");
     cr_assert(strstr(nobody.err.data, "tenant somebody has no \"other\""), "%s", nobody.err.data);
 }
+
+static int submit(const char *line, struct output *o)
+{
+    char path[96];
+    (void)snprintf(path, sizeof path, "/tmp/brood-cli-forks-%d.jsonl", (int)getpid());
+    FILE *file = fopen(path, "we");
+    cr_assert_not_null(file);
+    (void)fprintf(file, "%s\n", line);
+    cr_assert_eq(fclose(file), 0);
+    BROOD(o, "submit", path);
+    (void)unlink(path);
+    return o->exit_code;
+}
+
+Test(cli_forks, a_job_starts_from_the_tenants_own_snapshot)
+{
+    char id[ID_TEXT_BYTES];
+    cleanup_output struct output good, unknown, big, object, own;
+    keep("deps", "", id);
+    cr_assert_eq(submit("{\"template\":\"snapshot:deps\",\"command\":\"x\"}", &good), 0, "%s",
+                 good.err.data);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE template = 'snapshot:deps'"),
+                 1);
+    cr_assert_neq(submit("{\"template\":\"snapshot:nope\",\"command\":\"x\"}", &unknown), 0);
+    cr_assert(strstr(unknown.err.data,
+                     "template: snapshot: tenant default has no \"nope\"; it has: "
+                     "deps"),
+              "%s", unknown.err.data);
+    cr_assert_neq(
+        submit("{\"template\":\"snapshot:deps\",\"command\":\"x\",\"tests\":[{\"limits\":{"
+               "\"memory_mib\":200}}]}",
+               &big),
+        0);
+    cr_assert(strstr(big.err.data,
+                     "tests[0].limits.memory_mib: 200, but template snapshot:deps has "
+                     "at most 160 MiB"),
+              "%s", big.err.data);
+    cr_assert_neq(
+        submit("{\"template\":\"python\",\"command\":\"x\",\"archive\":{\"format\":\"tar\","
+               "\"object\":\"" HEX("eeee") "\"}}",
+               &object),
+        0);
+    cr_assert(strstr(object.err.data, "archive.object: object eeee"), "%s", object.err.data);
+    OK(store_upload_put(&f.pg, "default", HEX("eeee"), 10, 60, &err));
+    cr_assert_eq(
+        submit("{\"template\":\"python\",\"command\":\"x\",\"archive\":{\"format\":\"tar\","
+               "\"object\":\"" HEX("eeee") "\"}}",
+               &own),
+        0, "%s", own.err.data);
+}

@@ -79,3 +79,31 @@ Test(result_json, expected_verdict)
     cr_assert_not(verdict_in("", VERDICT_TIME_LIMIT));
     cr_assert_not(verdict_in("|", VERDICT_TIME_LIMIT));
 }
+
+Test(result_json, a_plain_job_has_no_new_keys)
+{
+    struct result_row r = row();
+    json_t *j = result_to_json(&r);
+    const char *keys[] = { "tree", "branches", "warnings", "setup_steps", "artifacts" };
+    for (size_t i = 0; i < sizeof keys / sizeof keys[0]; i++) {
+        cr_assert_null(json_object_get(j, keys[i]), "%s", keys[i]);
+    }
+    cr_assert_null(json_object_get(j, "stdout_cut_bytes"));
+    json_decref(j);
+}
+
+Test(result_json, what_was_cut_has_a_tail)
+{
+    struct result_row r = row();
+    r.result.run.out = (struct stream_result){
+        .head = bytes("ab", 2), .tail = bytes("yz", 2), .total_bytes = 26, .cut_bytes = 22
+    };
+    r.result.setup_steps = 2;
+    r.result.setup_failed = -1;
+    json_t *j = result_to_json(&r);
+    cr_assert_str_eq(json_string_value(json_object_get(j, "stdout_tail")), "yz");
+    cr_assert_eq(json_integer_value(json_object_get(j, "stdout_cut_bytes")), 22);
+    cr_assert(json_is_false(json_object_get(j, "stdout_truncated")));
+    cr_assert(json_is_null(json_object_get(j, "setup_failed")));
+    json_decref(j);
+}
