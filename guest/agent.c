@@ -332,7 +332,7 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     rc = rc ? rc : identity_init(&a->identity, err);
     rc = rc ? rc : disk_init(&a->disk, err);
     rc = rc ? rc : read_env_defaults(a, err);
-    rc = rc ? rc : warm_start(&a->warm, err);
+    rc = rc ? rc : warm_start(&a->warm, a->env.env_defaults, a->env.env_defaults_n, err);
     rc = rc ? rc : slots_init(&a->slots, boot->cgroup_fd, &a->warm, err);
     rc = rc ? rc : slots_prepare(&a->slots, true, err);
     if (rc == 0) {

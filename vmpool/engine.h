@@ -62,6 +62,9 @@ struct engine {
      * copies. */
     int (*copy)(struct machine *origin, machine_listener *listener, void *user,
                 struct machine **ret_machine, struct err *err);
+    /* copy, a paused copy of origin that was exercised, shows what later copies will write first.
+     * No more than a hint; -ERR_X when it could not be taken. */
+    int (*learn)(struct machine *origin, const struct machine *copy, struct err *err);
     /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or
      * FAILED. */
     int (*save)(struct machine *m, struct err *err);

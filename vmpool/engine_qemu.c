@@ -433,6 +433,12 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
     return 0;
 }
 
+static int machine_learn(struct machine *origin, const struct machine *copy, struct err *err)
+{
+    assert(origin->seed && copy->pid > 0);
+    return seed_learn(origin->seed, copy->pid, err);
+}
+
 static int machine_save(struct machine *m, struct err *err)
 {
     int rc;
@@ -520,6 +526,7 @@ const struct engine engine_qemu = {
     .start = machine_start,
     .can_copy = machine_can_copy,
     .copy = machine_copy,
+    .learn = machine_learn,
     .save = machine_save,
     .pause = machine_pause,
     .resume = machine_resume,

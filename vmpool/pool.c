@@ -103,7 +103,7 @@ static void on_exercised(void *user, const char *why)
         pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_HELLO, why);
         return;
     }
-    vm->exercised = !why;
+    vm->exercised = vm->practised = !why;
     pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_EXERCISED, why);
 }
 
@@ -138,6 +138,19 @@ static int exercise_vm(struct pool_vm *vm, struct err *err)
                         vm, &vm->exercise, err);
 }
 
+/* The first exercised copy of a seed is its example. */
+static void learn(struct pool_vm *vm)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    struct err err;
+    if (vm->copied && vm->practised && s->seed && !s->seed_learnt) {
+        s->seed_learnt = true;
+        if (vm->pool->engine->learn(s->seed->machine, vm->machine, &err) < 0) {
+            log_warn("copies are not prepared", "template", s->name, "why", err.text);
+        }
+    }
+}
+
 /* One action of the table. Returns <0 when it could not be done and the VM must fail. */
 static int act(struct pool_vm *vm, enum vm_action action, const char *why, struct err *err)
 {
@@ -164,6 +177,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
     case VM_DO_READY:
         (void)event_del(vm->timer);
         vm->ready = true;
+        learn(vm);
         policy_cloned(&s->rate, mono_us() - vm->started_us);
         s->failures = 0;
         s->refusals = 0;
@@ -177,6 +191,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         vm->ready = true;
         s->seeding = false;
         s->seed_copies = 0;
+        s->seed_learnt = false;
         if (s->seed) {
             pool_vm_event(s->seed, VM_EV_KILL, NULL); /* its copies live on */
         }

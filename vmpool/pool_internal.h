@@ -53,6 +53,7 @@ struct pool_snapshot {
     struct pool_vm *seed; /* in state SEED; NULL: clones are loaded one by one */
     bool seeding;         /* one is on its way */
     uint32_t seed_copies;
+    bool seed_learnt; /* it knows what its copies write */
     int64_t seed_retry_at_ms, seeding_since_ms;
 };
 
@@ -74,6 +75,7 @@ struct pool_vm {
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
     bool copied;    /* from a seed */
+    bool practised; /* has run the exercise itself */
     bool ready;     /* was WARM or SEED */
     bool from_pool; /* was warm before anybody asked */
     void *client;   /* while leased */

@@ -23,5 +23,8 @@ void seed_free(struct seed *s);
  * takes no request. */
 MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied,
                          void *user, struct err *err);
+/* Look at what a paused copy has written so far, and have later copies take those pages for their
+ * own at once. Nothing more than speed depends on it. copy: its process. */
+MUST_CHECK int seed_learn(struct seed *s, pid_t copy, struct err *err);
 /* Take a callback back: its copy is killed when it comes. */
 void seed_forget(struct seed *s, const void *user);

@@ -21,6 +21,11 @@
  * process with an epoll, io_uring or timerfd descriptor is refused: such an object would keep
  * acting on the original.
  *
+ * A copy writes mostly the same pages as its siblings. Each first write is a fault, and a dear one
+ * where another thread of the process runs on another processor (its translations must be
+ * flushed). vmpool tells which pages an earlier copy has written (SEED_PAGES); a new copy takes
+ * them for its own in one go while it still has a single thread.
+ *
  * Rules for this file: between the first park and the last release no call may take a lock of libc
  * or allocate. The signal is 33, glibc's own SIGSETXID: no code can block it by the library's
  * functions, and QEMU blocks all others in its threads. QEMU does not change its user after start,
@@ -47,6 +52,10 @@
 #include <unistd.h>
 
 #include "vmpool/seed_wire.h"
+
+#ifndef MADV_POPULATE_WRITE /* glibc 2.36 has it, older ones do not */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #define PARK_SIGNAL 33
 #define THREADS_MAX 32
@@ -85,6 +94,8 @@ static int n_event_fds;
 static size_t
     tid_offset; /* of the field in glibc's struct pthread that holds the thread's number */
 static struct shared *shared;
+static struct seed_range ranges[SEED_RANGES_MAX];
+static int n_ranges;
 static pid_t vmpool_pid;
 
 static long futex(_Atomic uint32_t *at, int op, uint32_t value, int ms)
@@ -265,6 +276,9 @@ static void become(const int *fds, int n, int32_t vcpu_tid)
     atomic_store(tid_field((unsigned long)pthread_self()), own_tid());
     atomic_store(&n_made, 0);
     atomic_store(&released, 0);
+    for (int i = 0; i < n_ranges; i++) { /* what fails is faulted in when it is written */
+        (void)syscall(SYS_madvise, ranges[i].at, ranges[i].len, MADV_POPULATE_WRITE);
+    }
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != vmpool_pid || !own_fds(fds)) {
         _exit(127);
     }
@@ -368,6 +382,17 @@ static const char *copy(pid_t self, const struct seed_request *request, const in
     return NULL;
 }
 
+/* The ranges become ours; a list that is not right is as good as none. */
+static void take_pages(const struct seed_request *request, int fd)
+{
+    size_t len = (size_t)request->n_ranges * sizeof ranges[0];
+    n_ranges = 0;
+    if (request->n_ranges > 0 && request->n_ranges <= SEED_RANGES_MAX &&
+        pread(fd, ranges, len, 0) == (ssize_t)len) {
+        n_ranges = request->n_ranges;
+    }
+}
+
 static bool receive(struct seed_request *request, int fds[SEED_FDS])
 {
     struct iovec iov = { .iov_base = request, .iov_len = sizeof *request };
@@ -384,10 +409,11 @@ static bool receive(struct seed_request *request, int fds[SEED_FDS])
         n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(SEED_FDS * sizeof(int))) {
+    size_t n_fds = request->kind == SEED_PAGES ? 1 : SEED_FDS;
+    if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(n_fds * sizeof(int))) {
         return false;
     }
-    memcpy(fds, CMSG_DATA(c), SEED_FDS * sizeof(int));
+    memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
     return true;
 }
 
@@ -422,6 +448,11 @@ static void *serve(void *arg)
     while (receive(&request, fds)) {
         struct seed_reply reply = { 0 };
         int pidfd = -1;
+        if (request.kind == SEED_PAGES) {
+            take_pages(&request, fds[0]);
+            (void)close(fds[0]);
+            continue;
+        }
         const char *why = usable ? copy(self, &request, fds, &reply, &pidfd)
                                  : "this C library is laid out otherwise";
         if (why) {
