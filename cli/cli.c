@@ -50,6 +50,36 @@ static error_t parse_global(int key, char *arg, struct argp_state *state)
 static const struct argp global_argp = { .options = global_options, .parser = parse_global };
 const struct argp_child cli_globals[] = { { .argp = &global_argp }, { 0 } };
 
+const struct cli_argument cli_takes_batch = {
+    .one_only = "one batch at a time",
+    .missing = "which batch? (an id as printed by brood submit, or latest)",
+};
+
+error_t cli_parse_key(int key, char *arg, struct argp_state *state)
+{
+    struct cli_opts *o = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = o->cli;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (!o->takes) {
+            argp_error(state, "takes no arguments");
+        } else if (o->arg) {
+            argp_error(state, "%s", o->takes->one_only);
+        }
+        o->arg = arg;
+        return 0;
+    case ARGP_KEY_NO_ARGS:
+        if (o->takes && o->takes->missing) {
+            argp_error(state, "%s", o->takes->missing);
+        }
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
 static int parse_and_load(struct cli *cli, const struct argp *argp, int argc, char **argv,
                           unsigned flags, void *opts)
 {
@@ -170,6 +200,22 @@ int cli_batch_id(const struct cli *cli, struct pg *pg, const char *text, struct 
                        text);
     }
     memcpy(ret_id->text, text, ID_TEXT_BYTES);
+    return 0;
+}
+
+int cli_begin(struct cli *cli, const struct argp *argp, int argc, char **argv,
+              struct cli_opts *opts, struct pg *ret_pg, struct id *ret_batch)
+{
+    struct err err;
+    int rc = cli_parse(cli, argp, argc, argv, opts);
+    if (rc != 0) {
+        return rc;
+    }
+    assert(!ret_batch || opts->arg); /* its cli_argument says that it must be there */
+    if (cli_open_pg(cli, ret_pg, &err) < 0 ||
+        (ret_batch && cli_batch_id(cli, ret_pg, opts->arg, ret_batch, &err) < 0)) {
+        return cli_fail(cli, &err);
+    }
     return 0;
 }
 

@@ -3,7 +3,8 @@
  * main.c reads the options before the command and picks a row of commands.def; each cmd_*.c is one
  * subcommand, `int cmd_x(struct cli *, argc, argv)`, that parses its own options with argp (the
  * global ones are accepted there too), loads the configuration through cli_parse() and returns an
- * exit code. Results go to stdout, everything else (progress, hints, errors) to stderr. */
+ * exit code. What the heads have in common is in cli_parse_key() and cli_begin(). Results go to
+ * stdout, everything else (progress, hints, errors) to stderr. */
 #pragma once
 #include <argp.h>
 #include <stdbool.h>
@@ -50,14 +51,30 @@ MUST_CHECK int cli_parse(struct cli *cli, const struct argp *argp, int argc, cha
 MUST_CHECK int cli_parse_in_order(struct cli *cli, const struct argp *argp, int argc, char **argv,
                                   void *opts);
 
+/* The one argument that a command takes: its usage errors. */
+struct cli_argument {
+    const char *one_only; /* a second one was given */
+    const char *missing;  /* NULL: it may be absent */
+};
+extern const struct cli_argument cli_takes_batch; /* BATCH|latest */
+
 /* First member of every command's options. */
 struct cli_opts {
     struct cli *cli;
+    const struct cli_argument *takes; /* NULL: takes no arguments */
+    const char *arg;                  /* what was given, as `takes` wants it; else NULL */
 };
-/* For `.children` of each command's argp, and its parser's ARGP_KEY_INIT: CLI_ARGP_INIT(state, o).
- */
+/* For `.children` of each command's argp. */
 extern const struct argp_child cli_globals[];
-#define CLI_ARGP_INIT(state, o) ((state)->child_inputs[0] = (o)->base.cli)
+/* The parser of a command without options of its own, and what every other parser falls back to
+ * for the keys that it does not know: hands the global options on, takes base.arg by base.takes. */
+error_t cli_parse_key(int key, char *arg, struct argp_state *state);
+
+/* The head of a command that needs Postgres: cli_parse(), then cli_open_pg(), then, when ret_batch
+ * is not NULL, the batch that base.arg names. 0, or an exit code after the error was printed. The
+ * caller closes *ret_pg in both cases (cleanup_pg, initialised to zero). */
+MUST_CHECK int cli_begin(struct cli *cli, const struct argp *argp, int argc, char **argv,
+                         struct cli_opts *opts, struct pg *ret_pg, struct id *ret_batch);
 
 /* Print "brood: text" and a hint of what to do; returns the exit code for err. */
 int cli_fail(const struct cli *cli, const struct err *err);

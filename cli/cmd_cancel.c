@@ -12,32 +12,23 @@ enum { OPT_NAME = 0x2101 };
 
 struct opts {
     struct cli_opts base;
-    const char *batch, *name;
+    const char *name;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_NAME:
         o->name = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        if (o->batch) {
-            argp_error(state, "one batch at a time");
-        }
-        o->batch = arg;
-        return 0;
     case ARGP_KEY_END:
-        if (!o->batch == !o->name) {
+        if (!o->base.arg == !o->name) {
             argp_error(state, "which batch? (an id as printed by brood submit, latest, or --name)");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 
@@ -94,23 +85,22 @@ static int cancel_batch(struct pg *pg, struct queue *q, const char *batch, bool 
 
 int cmd_cancel(struct cli *cli, int argc, char **argv)
 {
-    struct opts o = { .base.cli = cli };
-    int rc = cli_parse(cli, &argp, argc, argv, &o);
-    if (rc != 0) {
-        return rc;
-    }
+    static const struct cli_argument takes = { .one_only = "one batch at a time" };
+    struct opts o = { .base = { .cli = cli, .takes = &takes } };
     static struct id batches[BATCHES_MAX];
     struct err err;
     cleanup_pg struct pg pg = { 0 };
     cleanup_queue struct queue q = { 0 };
-    int n = 1;
-    if (cli_open_pg(cli, &pg, &err) < 0 || queue_open(&q, cli->config.redis_url, &err) < 0 ||
-        queue_setup(&q, &err) < 0) {
+    int n = 1, rc = cli_begin(cli, &argp, argc, argv, &o.base, &pg, NULL);
+    if (rc != 0) {
+        return rc;
+    }
+    if (queue_open(&q, cli->config.redis_url, &err) < 0 || queue_setup(&q, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    if (o.batch) {
+    if (o.base.arg) {
         struct batch_counts counts; /* for its error: no such batch */
-        rc = cli_batch_id(cli, &pg, o.batch, &batches[0], &err);
+        rc = cli_batch_id(cli, &pg, o.base.arg, &batches[0], &err);
         rc = rc < 0 ? rc : store_batch_counts(&pg, batches[0].text, &counts, &err);
     } else {
         n = rc =

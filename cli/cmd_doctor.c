@@ -16,9 +16,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_PRINT_CONFIG: /* hides the global --config FILE here: --config=FILE still names a file
                             */
         if (arg) {
@@ -26,11 +23,8 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         }
         o->print_config = true;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no arguments");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 

@@ -14,24 +14,8 @@
 #define DOWN_MS_MAX 90000 /* the sum of what services_stop may take */
 #define DOWN_SAY_MS 3000
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct cli_opts *o = state->input;
-    (void)arg;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = o->cli;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no arguments");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static const struct argp argp = {
-    .parser = parse,
+    .parser = cli_parse_key,
     .doc = "Stop what brood up started, in order. Running jobs get a short time to end; what does "
            "not is run again after the next up.\v"
            "Examples:\n"
@@ -87,6 +71,7 @@ int cmd_down(struct cli *cli, int argc, char **argv)
     }
     const struct config *c = &cli->config;
     if (access(c->home, F_OK) != 0) {
+        (void)rmdir(c->run_dir); /* no lock to hold without a home: only when it is empty */
         (void)fprintf(stderr, "nothing is running: %s does not exist\n", c->home);
         return CLI_OK;
     }

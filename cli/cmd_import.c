@@ -26,9 +26,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_SAMPLES:
         o->samples = arg;
         return 0;
@@ -71,7 +68,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 

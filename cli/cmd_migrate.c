@@ -3,24 +3,8 @@
 
 #include "cli/cli.h"
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct cli_opts *o = state->input;
-    (void)arg;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = o->cli;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no arguments");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static const struct argp argp = {
-    .parser = parse,
+    .parser = cli_parse_key,
     .doc = "Apply the database migrations that are missing (brood up does it by itself).\v"
            "Examples:\n"
            "  brood migrate\n"

@@ -6,34 +6,8 @@
 #include "cli/money.h"
 #include "cli/progress.h"
 
-struct opts {
-    struct cli_opts base;
-    const char *batch;
-};
-
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct opts *o = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
-    case ARGP_KEY_ARG:
-        if (o->batch) {
-            argp_error(state, "one batch at a time");
-        }
-        o->batch = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which batch? (an id as printed by brood submit, or latest)");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static const struct argp argp = {
-    .parser = parse,
+    .parser = cli_parse_key,
     .args_doc = "BATCH|latest",
     .doc = "One table about a batch: verdicts, wall time, runs per second, submit-to-verdict "
            "times, cost.\v"
@@ -138,17 +112,16 @@ static void print_table(const char *batch, const struct batch_summary *s, const 
 
 int cmd_report(struct cli *cli, int argc, char **argv)
 {
-    struct opts o = { .base.cli = cli };
-    int rc = cli_parse(cli, &argp, argc, argv, &o);
-    if (rc != 0) {
-        return rc;
-    }
+    struct cli_opts o = { .cli = cli, .takes = &cli_takes_batch };
     struct err err;
     struct id batch;
     cleanup_pg struct pg pg = { 0 };
-    struct batch_summary *s = NULL;
-    if (cli_open_pg(cli, &pg, &err) < 0 || cli_batch_id(cli, &pg, o.batch, &batch, &err) < 0 ||
-        !(s = batch_summary_new(&pg, batch.text, &err))) {
+    int rc = cli_begin(cli, &argp, argc, argv, &o, &pg, &batch);
+    if (rc != 0) {
+        return rc;
+    }
+    struct batch_summary *s = batch_summary_new(&pg, batch.text, &err);
+    if (!s) {
         return cli_fail(cli, &err);
     }
     struct figures f = figures(s);

@@ -10,30 +10,18 @@
 
 struct opts {
     struct cli_opts base;
-    const char *batch, *out;
+    const char *out;
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case 'o':
         o->out = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        if (o->batch) {
-            argp_error(state, "one batch at a time");
-        }
-        o->batch = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which batch? (an id as printed by brood submit, or latest)");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 
@@ -117,16 +105,13 @@ static int write_all(struct pg *pg, const char *batch, const struct opts *o, str
 
 int cmd_results(struct cli *cli, int argc, char **argv)
 {
-    struct opts o = { .base.cli = cli };
-    int rc = cli_parse(cli, &argp, argc, argv, &o);
-    if (rc != 0) {
-        return rc;
-    }
+    struct opts o = { .base = { .cli = cli, .takes = &cli_takes_batch } };
     struct err err;
     struct id batch;
     cleanup_pg struct pg pg = { 0 };
-    if (cli_open_pg(cli, &pg, &err) < 0 || cli_batch_id(cli, &pg, o.batch, &batch, &err) < 0) {
-        return cli_fail(cli, &err);
+    int rc = cli_begin(cli, &argp, argc, argv, &o.base, &pg, &batch);
+    if (rc != 0) {
+        return rc;
     }
     if ((rc = write_all(&pg, batch.text, &o, &err)) < 0) {
         return rc == -ERR_CLOSED ? CLI_OTHER

@@ -53,9 +53,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     struct opts *o = state->input;
     struct err err;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_TEMPLATE:
         (void)json_object_set_new(o->job, "template", json_string(arg));
         return 0;
@@ -90,7 +87,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         argp_error(state, "which command? (brood run -- python3 -c 'print(1)')");
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 

@@ -15,24 +15,8 @@
 #define WORKERS_MAX 256
 #define POOL_TIMEOUT_MS 2000
 
-static error_t parse(int key, char *arg, struct argp_state *state)
-{
-    struct cli_opts *o = state->input;
-    (void)arg;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = o->cli;
-        return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no arguments");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
-}
-
 static const struct argp argp = {
-    .parser = parse,
+    .parser = cli_parse_key,
     .doc = "What runs, what waits, what the pool holds. Exit status 3 when Redis, Postgres or "
            "vmpool does not answer.\v"
            "Examples:\n"

@@ -25,9 +25,14 @@
 
 enum { OPT_WAIT = 0x2001, OPT_NAME, OPT_SKIP };
 
+static const struct cli_argument takes_file = {
+    .one_only = "one file at a time (or - for standard input)",
+    .missing = "which file? (JSONL, one job a line; - for standard input)",
+};
+
 struct opts {
-    struct cli_opts base;
-    const char *file, *name;
+    struct cli_opts base; /* arg: the file */
+    const char *name;
     bool wait, skip_invalid;
 };
 
@@ -35,9 +40,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_WAIT:
         o->wait = true;
         return 0;
@@ -47,22 +49,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_SKIP:
         o->skip_invalid = true;
         return 0;
-    case ARGP_KEY_ARG:
-        if (o->file) {
-            argp_error(state, "one file at a time (or - for standard input)");
-        }
-        o->file = arg;
-        return 0;
-    case ARGP_KEY_NO_ARGS:
-        argp_error(state, "which file? (JSONL, one job a line; - for standard input)");
-        return 0;
     case ARGP_KEY_END:
         if (o->name && (!*o->name || strlen(o->name) > JOB_NAME_MAX)) {
             argp_error(state, "--name: must have 1 to %d bytes", JOB_NAME_MAX);
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 
@@ -114,7 +107,7 @@ struct submission {
 
 static const char *shown_file(const struct submission *s)
 {
-    return strcmp(s->o->file, "-") == 0 ? "stdin" : s->o->file;
+    return strcmp(s->o->base.arg, "-") == 0 ? "stdin" : s->o->base.arg;
 }
 
 static void bad_line(struct submission *s, int line, const char *text)
@@ -366,7 +359,7 @@ static int run_submission(struct submission *s)
     struct err err;
     cleanup_pg struct pg pg = { 0 };
     s->pg = &pg;
-    if (open_input(s->o->file, &s->fd, &err) < 0 || cli_open_pg(s->cli, &pg, &err) < 0 ||
+    if (open_input(s->o->base.arg, &s->fd, &err) < 0 || cli_open_pg(s->cli, &pg, &err) < 0 ||
         validate(s, &err) < 0 || submit_all(s, &err) < 0) {
         return cli_fail(s->cli, &err);
     }
@@ -394,7 +387,7 @@ static int run_submission(struct submission *s)
 
 int cmd_submit(struct cli *cli, int argc, char **argv)
 {
-    struct opts o = { .base.cli = cli };
+    struct opts o = { .base = { .cli = cli, .takes = &takes_file } };
     int rc = cli_parse(cli, &argp, argc, argv, &o);
     if (rc != 0) {
         return rc;

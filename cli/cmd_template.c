@@ -34,9 +34,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_ALL:
         o->all = true;
         return 0;
@@ -57,7 +54,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 
@@ -166,7 +163,7 @@ static int build(const struct cli *cli, const struct opts *o)
     char dir[CONFIG_STR_MAX], kernel[CONFIG_STR_MAX + 32], guest[PATH_MAX];
     char *all[RECIPES_MAX];
     int n_all, rc;
-    if (cli_templates_dir(dir, &err) < 0 || config_make_dirs(&cli->config, &err) < 0) {
+    if (cli_templates_dir(dir, &err) < 0 || config_make_home(&cli->config, &err) < 0) {
         return cli_fail(cli, &err);
     }
     n_all = recipes(dir, all, RECIPES_MAX);

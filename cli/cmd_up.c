@@ -42,20 +42,14 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_DETACH:
         o->detach = true;
         return 0;
     case OPT_SLOTS:
         o->slots = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no arguments");
-        return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 
@@ -449,6 +443,7 @@ int cmd_up(struct cli *cli, int argc, char **argv)
         return o.detach ? CLI_OK : CLI_NOT_AS_WANTED;
     }
     (void)leftovers_clean(&cli->config);
+    (void)leftovers_sweep(&cli->config);
     if (config_make_dirs(&cli->config, &err) < 0) {
         return cli_fail(cli, &err);
     }

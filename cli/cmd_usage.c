@@ -24,9 +24,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case OPT_BY:
         for (int i = 0; i < 4; i++) {
             if (strcmp(arg, group_words[i]) == 0) {
@@ -43,16 +40,13 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_TENANT:
         o->tenant = arg;
         return 0;
-    case ARGP_KEY_ARG:
-        argp_error(state, "takes no arguments");
-        return 0;
     case ARGP_KEY_END:
         if (o->by == USAGE_BY_LABEL && !o->label) {
             argp_error(state, "--by label needs --label KEY");
         }
         return 0;
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 
@@ -134,14 +128,11 @@ static void print_rows(const struct cli *cli, const struct opts *o, const struct
 int cmd_usage(struct cli *cli, int argc, char **argv)
 {
     struct opts o = { .base.cli = cli, .by = USAGE_BY_DAY };
-    int rc = cli_parse(cli, &argp, argc, argv, &o);
-    if (rc != 0) {
-        return rc;
-    }
     struct err err;
     cleanup_pg struct pg pg = { 0 };
-    if (cli_open_pg(cli, &pg, &err) < 0) {
-        return cli_fail(cli, &err);
+    int rc = cli_begin(cli, &argp, argc, argv, &o.base, &pg, NULL);
+    if (rc != 0) {
+        return rc;
     }
     cleanup_free struct usage_sum *rows = calloc(USAGE_ROWS_MAX, sizeof *rows);
     if (!rows) {

@@ -1,5 +1,6 @@
 #include "cli/leftovers.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -8,13 +9,18 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "cli/proc.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 
-#define GRACE_MS 3000           /* the kernel has told them already; this is for the stubborn */
+#define GRACE_MS 3000 /* the kernel has told them already; this is for the stubborn */
+#define SWEEP_AGE_S 60
+#define SWEEP_ENTRIES_MAX 10000
+#define RUN_NAME_CHARS 8        /* config.c: the home's hash */
 #define GRACE_POSTGRES_MS 15000 /* its last checkpoint saves the next start a recovery */
 
 int home_lock(const struct config *c, int *ret_fd, pid_t *ret_pid, struct err *err)
@@ -82,4 +88,37 @@ int leftovers_clean(const struct config *c)
     }
     (void)nftw(c->run_dir, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
     return ended;
+}
+
+static bool is_stale_name(int dir_fd, const char *name, const char *own)
+{
+    struct stat st;
+    return strlen(name) == RUN_NAME_CHARS && strspn(name, "0123456789abcdef") == RUN_NAME_CHARS &&
+           strcmp(name, own) != 0 && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           S_ISDIR(st.st_mode) && st.st_uid == geteuid() && st.st_mtime + SWEEP_AGE_S < time(NULL);
+}
+
+int leftovers_sweep(const struct config *c)
+{
+    char parent[CONFIG_STR_MAX];
+    (void)snprintf(parent, sizeof parent, "%s", c->run_dir);
+    char *slash = strrchr(parent, '/');
+    if (!slash || slash == parent) {
+        return 0;
+    }
+    *slash = 0;
+    DIR *d = opendir(parent);
+    if (!d) {
+        return 0;
+    }
+    int removed = 0, seen = 0;
+    for (struct dirent *e; seen < SWEEP_ENTRIES_MAX && (e = readdir(d)); seen++) {
+        /* unlinkat removes only what is empty at that very moment. */
+        if (is_stale_name(dirfd(d), e->d_name, slash + 1) &&
+            unlinkat(dirfd(d), e->d_name, AT_REMOVEDIR) == 0) {
+            removed++;
+        }
+    }
+    (void)closedir(d);
+    return removed;
 }

@@ -29,9 +29,6 @@ static error_t parse(int key, char *arg, struct argp_state *state)
 {
     struct opts *o = state->input;
     switch (key) {
-    case ARGP_KEY_INIT:
-        CLI_ARGP_INIT(state, o);
-        return 0;
     case ARGP_KEY_ARG:
         o->command = arg;
         o->command_at = state->next - 1;
@@ -41,7 +38,7 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         argp_state_help(state, stderr, ARGP_HELP_STD_HELP & ~ARGP_HELP_EXIT_OK);
         exit(CLI_USAGE);
     default:
-        return ARGP_ERR_UNKNOWN;
+        return cli_parse_key(key, arg, state);
     }
 }
 

@@ -123,6 +123,8 @@ static int act(struct agent *a, enum session_action action, const struct frame *
     case ACTION_kill:
         run_kill(&a->run);
         return 0;
+    case ACTION_collect:
+        return collect_start(&a->collect, a->boot.work_fd, f, err);
     case ACTION_refuse:
     case ACTIONS:
         break;
@@ -144,6 +146,8 @@ static const char *action_field(enum session_action action)
         return "run";
     case ACTION_stdin_data:
         return "stdin";
+    case ACTION_collect:
+        return "collect";
     default:
         return "frame";
     }
@@ -174,6 +178,10 @@ static void host_gone(struct agent *a)
     a->ignoring = false;
     if (a->state == SESSION_FILING) {
         job_file_drop(&a->file);
+        a->state = SESSION_READY;
+    }
+    if (a->state == SESSION_COLLECTING) {
+        collect_drop(&a->collect);
         a->state = SESSION_READY;
     }
     if (a->run.active) {
@@ -244,7 +252,8 @@ int agent_loop(struct agent *a, struct err *err)
         struct pollfd p[POLLS] = { [POLL_SIGNAL] = { a->signal_fd, POLLIN, 0 } };
         p[POLL_CHANNEL].fd = channel_poll_fd(&a->ch, &p[POLL_CHANNEL].events);
         run_poll(&a->run, &a->ch, p + POLL_RUN);
-        if (poll(p, POLLS, -1) < 0) {
+        bool more = a->collect.active && channel_idle(&a->ch);
+        if (poll(p, POLLS, more ? 0 : -1) < 0) {
             if (errno == EINTR) {
                 continue;
             }
@@ -263,6 +272,10 @@ int agent_loop(struct agent *a, struct err *err)
         }
         if (a->run.active && run_work(&a->run, p + POLL_RUN, &a->ch)) {
             end_run(a);
+        }
+        if (a->collect.active) {
+            collect_work(&a->collect, &a->ch);
+            a->state = a->collect.active ? SESSION_COLLECTING : SESSION_READY;
         }
         if (channel_flush(&a->ch) < 0) {
             host_gone(a);
@@ -308,6 +321,7 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     a->boot = *boot;
     a->state = a->before_run = SESSION_FRESH;
     a->file.fd = -1;
+    collect_init(&a->collect);
     sigset_t mask;
     (void)sigemptyset(&mask);
     (void)sigaddset(&mask, SIGCHLD);

@@ -6,6 +6,7 @@
 #pragma once
 #include "guest/boot.h"
 #include "guest/channel.h"
+#include "guest/collect.h"
 #include "guest/files.h"
 #include "guest/identity.h"
 #include "guest/run.h"
@@ -19,6 +20,7 @@ struct agent {
     enum session_state state, before_run;
     struct identity identity;
     struct job_file file;
+    struct collect collect; /* large */
     struct warm warm;
     struct slots slots;
     struct disk disk;

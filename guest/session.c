@@ -27,8 +27,8 @@ struct session_step session_step(enum session_state from, enum frame_type type)
 
 const char *session_state_name(enum session_state state)
 {
-    static const char *const names[SESSION_STATES] = { "fresh", "ready", "filing", "running",
-                                                       "ending" };
+    static const char *const names[SESSION_STATES] = { "fresh",   "ready",  "filing",
+                                                       "running", "ending", "collecting" };
     assert(state < SESSION_STATES);
     return names[state];
 }

@@ -11,6 +11,7 @@ enum session_state {
     SESSION_FILING,
     SESSION_RUNNING,
     SESSION_ENDING,
+    SESSION_COLLECTING, /* until COLLECTED is queued */
     SESSION_STATES
 };
 
@@ -25,6 +26,7 @@ enum session_action {
     ACTION_run_trusted,
     ACTION_stdin_data,
     ACTION_kill,
+    ACTION_collect,
     ACTIONS
 };
 

@@ -17,16 +17,14 @@ static int fail_one(struct scheduler *s, const struct expired_claim *e, struct e
 {
     const struct config *c = s->config;
     if (id_valid(e->job_id) && e->attempt > 0) {
-        struct retry_policy policy = { .base_ms = c->sched_retry_base_ms,
-                                       .max_ms = c->sched_retry_max_ms };
+        struct retry_policy policy = retry_policy_of(c);
         char reason[160];
         (void)snprintf(reason, sizeof reason,
                        "worker %s was lost: its claim was not renewed for %lld ms", e->worker,
                        (long long)c->sched_lease_ms);
         bool dead = false;
-        int rc = store_attempt_failed(&s->pg, e->job_id, e->attempt, e->worker, true, reason,
-                                      retry_backoff_ms(&policy, e->attempt, retry_seed(e->job_id)),
-                                      (int)c->sched_infra_attempts_max, &dead, err);
+        int rc = store_attempt_failed(&s->pg, e->job_id, e->attempt, e->worker, RETRY_WORKER_LOST,
+                                      reason, &policy, &dead, err);
         if (rc < 0) {
             return rc;
         }

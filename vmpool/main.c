@@ -161,7 +161,7 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
     bool serve = strcmp(a->command, "serve") == 0;
     struct engine_host host;
     struct pool_callbacks callbacks = { .built = on_built, .built_user = app };
-    int rc = config_make_dirs(c, err);
+    int rc = serve ? config_make_dirs(c, err) : config_make_home(c, err);
     if (rc < 0) {
         return rc;
     }
@@ -209,6 +209,15 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
     event_free(term);
     event_free(intr);
     return app->exit_status;
+}
+
+/* The folder that serve made for its socket goes when nothing else is in it: a supervisor's holds
+ * the records of its children. */
+static void leave_run_dir(const struct arguments *a, const struct config *c)
+{
+    if (a->command && strcmp(a->command, "serve") == 0) {
+        (void)rmdir(c->run_dir);
+    }
 }
 
 static void app_done(struct app *app)
@@ -270,6 +279,7 @@ int main(int argc, char **argv)
         } else if (strcmp(a.command, "serve") == 0 || strcmp(a.command, "snapshot") == 0) {
             rc = run(&a, c, &app, &err);
             app_done(&app);
+            leave_run_dir(&a, c);
         } else {
             (void)fprintf(stderr, "brood-vmpool: unknown command %s (try --help)\n", a.command);
             return USAGE_EXIT;

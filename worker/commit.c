@@ -232,9 +232,9 @@ static int drop_lost(struct committer *c, struct commit_entry **entries, int n)
 static int commit_failed(struct committer *c, struct commit_entry *e, struct err *err)
 {
     bool dead = false;
-    int rc =
-        store_attempt_failed(&c->pg, e->claim.job_id, e->claim.attempt, c->name, false, e->reason,
-                             e->delay_ms, (int)c->config->sched_infra_attempts_max, &dead, err);
+    struct retry_policy policy = retry_policy_of(c->config);
+    int rc = store_attempt_failed(&c->pg, e->claim.job_id, e->claim.attempt, c->name, e->cause,
+                                  e->reason, &policy, &dead, err);
     if (rc < 0) {
         return rc;
     }
@@ -289,7 +289,7 @@ static void refuse(struct committer *c, struct commit_entry *e, const struct err
     if (!e->failed) {
         e->failed = true;
         e->refused = 0;
-        e->delay_ms = c->config->sched_retry_max_ms;
+        e->cause = RETRY_BROKEN;
         (void)snprintf(e->reason, sizeof e->reason, "the result could not be stored: %.400s",
                        why->text);
         put_back(c, &e, 1);

@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include "common/base/config.h"
 #include "common/model/result.h"
+#include "common/model/retry.h"
 #include "common/model/usage.h"
 #include "common/store/queue.h"
 #include "worker/inflight.h"
@@ -24,9 +25,9 @@ struct commit_entry {
     struct claim claim; /* its spec is not needed any more and may be NULL */
     struct inflight_ref ref;
     char template_name[JOB_TEMPLATE_MAX + 1];
-    bool failed; /* a fault of ours: reason and delay_ms; else result and usage */
+    bool failed; /* a fault of ours: reason and cause; else result and usage */
     char reason[ERR_TEXT_MAX];
-    int64_t delay_ms;
+    enum retry_cause cause;
     struct job_result result;
     bool billed;
     struct usage_record usage[METER_COUNT];

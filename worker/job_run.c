@@ -9,7 +9,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "common/model/retry.h"
 #include "worker/judge.h"
 
 #define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
@@ -47,13 +46,9 @@ static void log_done(const struct slot *s, const struct commit_entry *e, const s
               "us_since_claim", text);
 }
 
-static void fail(struct slot *s, struct commit_entry *e, const struct err *why)
+static void fail(struct commit_entry *e, const struct err *why)
 {
-    const struct config *c = s->shared->config;
     e->failed = true;
-    struct retry_policy policy = { .base_ms = c->sched_retry_base_ms,
-                                   .max_ms = c->sched_retry_max_ms };
-    e->delay_ms = retry_backoff_ms(&policy, e->claim.attempt, retry_seed(e->claim.job_id));
     (void)snprintf(e->reason, sizeof e->reason, "%s", why->text);
     if (why->code == ERR_STALE) {
         return; /* given up on purpose: whoever did it has told why */
@@ -87,8 +82,10 @@ static void bill(const struct config *c, struct commit_entry *e)
     }
 }
 
-/* Lease a sandbox. That this host has none now is no fault of the job and costs it no attempt: the
- * claim is kept (and renewed) for a while, unless the worker is to end or the claim is lost. */
+/* Lease a sandbox. While the host is full, or vmpool does not answer at all, the claim is kept (and
+ * renewed) for a while, unless the worker is to end or the claim is lost: no other job would fare
+ * better. When vmpool answers that this template's sandboxes do not start, the slot is for the jobs
+ * of other templates, and this one comes again later (retry.h). */
 static int lease_patiently(struct slot *s, const char *template_name, bool saturated,
                            struct lease *ret_lease, struct err *err)
 {
@@ -96,7 +93,8 @@ static int lease_patiently(struct slot *s, const char *template_name, bool satur
     for (;;) {
         int rc = pool_lease(&s->pool, template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
                             ret_lease, err);
-        bool away = rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT;
+        bool away =
+            !s->pool.refused && (rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT);
         int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
                               : away                 ? AWAY_PATIENCE_MS
                                                      : 0;
@@ -118,6 +116,8 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
     int64_t lease_start_us = mono_us();
     int rc = lease_patiently(s, spec->template_name, saturated, &lease, err);
     if (rc < 0) {
+        bool may_pass = err_retryable(-rc) || rc == -ERR_STALE;
+        e->cause = may_pass ? RETRY_NO_SANDBOX : RETRY_BROKEN;
         return rc;
     }
     m->leased_us = mono_us();
@@ -163,6 +163,7 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
 {
     struct moments m = { .claimed_us = mono_us() };
     struct commit_entry *e = commit_entry_new();
+    e->cause = RETRY_BROKEN;
     e->claim = *claim;
     *claim = (struct claim){ 0 };
     e->ref = ref;
@@ -181,7 +182,7 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
     e->claim.spec_len = 0;
 
     if (rc < 0) {
-        fail(s, e, &err);
+        fail(e, &err);
     } else {
         bill(s->shared->config, e);
         log_done(s, e, &m);

@@ -193,9 +193,11 @@ static int lease_once(struct pool_client *c, const pool_PoolMessage *request, in
     } else if (rc == 0 && m.which_body == pool_PoolMessage_lease_reply_tag) {
         rc = take_lease(&m.body.lease_reply, fds, ret_lease, err);
     } else if (rc == 0 && m.which_body == pool_PoolMessage_error_tag) {
+        c->refused = true;
         rc = pool_error(&m.body.error, err);
         if (rc == -ERR_CLOSED || rc == -ERR_TIMEOUT) {
-            rc = err_set(err, ERR_UNAVAILABLE, "%s", "vmpool could not start a sandbox");
+            err->code = ERR_UNAVAILABLE; /* these two speak of the connection; the text stays */
+            rc = -ERR_UNAVAILABLE;
         }
         cleanup_close_fn(&fds[0]);
         cleanup_close_fn(&fds[1]);
@@ -226,6 +228,7 @@ int pool_lease(struct pool_client *c, const char *template_name, bool saturated,
     m.body.lease.saturated = saturated;
     int64_t deadline_ms = mono_ms() + timeout_ms;
     int rc = 0;
+    c->refused = false;
     for (int attempt = 0; attempt < 2; attempt++) {
         rc = c->fd >= 0 ? 0 : pool_client_connect(c, err);
         if (rc < 0) {

@@ -12,6 +12,7 @@ struct pool_client {
     int fd; /* -1: not connected */
     char path[POOL_PATH_MAX];
     uint32_t last_id;
+    bool refused; /* the last pool_lease failed by an answer of vmpool, which is there then */
 };
 
 struct lease {

@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +20,7 @@ enum kind { KIND_STR, KIND_INT };
 struct row {
     const char *key, *def_str, *help;
     enum kind kind;
+    bool secret;
     size_t offset;
     int64_t def_int, min, max;
 };
@@ -37,6 +39,13 @@ static const struct row rows[] = {
       .def_int = def,                                                                              \
       .min = lo,                                                                                   \
       .max = hi,                                                                                   \
+      .help = h },
+#define CONF_SECRET(field, k, def, h)                                                              \
+    { .key = k,                                                                                    \
+      .kind = KIND_STR,                                                                            \
+      .secret = true,                                                                              \
+      .offset = offsetof(struct config, field),                                                    \
+      .def_str = def,                                                                              \
       .help = h },
 #include "common/base/config.def"
 #undef CONF_STR
@@ -123,7 +132,8 @@ static int load_file(struct config *c, const char *file, bool must, struct err *
 
 static int load_env(struct config *c, struct err *err)
 {
-    static const char *const not_settings[] = { "BROOD_HOME", "BROOD_CONFIG", "BROOD_BUILD", NULL };
+    static const char *const not_settings[] = { "BROOD_HOME",      "BROOD_CONFIG", "BROOD_BUILD",
+                                                "BROOD_TEMPLATES", "BROOD_LOGS",   NULL };
     for (char **e = environ; *e; e++) {
         const char *eq = strchr(*e, '=');
         if (strncmp(*e, "BROOD_", 6) != 0 || !eq || strncmp(*e, "BROOD_TEST_", 11) == 0) {
@@ -239,6 +249,9 @@ int config_load(struct config *ret_config, const char *home, const char *file, s
         (void)snprintf(c->postgres_url, sizeof c->postgres_url,
                        "host=%.400s/pg port=5432 user=brood dbname=brood", c->run_dir);
     }
+    if (!c->object_dir[0]) {
+        (void)snprintf(c->object_dir, sizeof c->object_dir, "%.490s/objects", c->home);
+    }
     if (!c->vmpool_socket[0]) {
         (void)snprintf(c->vmpool_socket, sizeof c->vmpool_socket, "%.400s/vmpool.sock", c->run_dir);
     }
@@ -266,7 +279,10 @@ void config_print(const struct config *c, FILE *out)
             (void)fprintf(out, "\n[%s]\n", section);
         }
         (void)fprintf(out, "# %s\n", r->help);
-        if (r->kind == KIND_STR) {
+        if (r->secret) { /* a comment, so that the printed file can be used as one */
+            (void)fprintf(out, "# %s: %s\n", dot + 1,
+                          *str_at((struct config *)(uintptr_t)c, r) ? "set, not shown" : "not set");
+        } else if (r->kind == KIND_STR) {
             (void)fprintf(out, "%s = %s\n", dot + 1, str_at((struct config *)(uintptr_t)c, r));
         } else {
             (void)fprintf(out, "%s = %lld\n", dot + 1,
@@ -295,8 +311,19 @@ static int mkdir_p(const char *path, struct err *err)
     return 0;
 }
 
+int config_make_home(const struct config *c, struct err *err)
+{
+    return mkdir_p(c->home, err);
+}
+
 int config_make_dirs(const struct config *c, struct err *err)
 {
     int rc = mkdir_p(c->home, err);
-    return rc < 0 ? rc : mkdir_p(c->run_dir, err);
+    if (rc < 0 || (rc = mkdir_p(c->run_dir, err)) < 0) {
+        return rc;
+    }
+    /* An empty run folder that nobody has touched for a while is swept away by another home's
+     * `brood up`; one that is about to be used must look young, also when it was there before. */
+    (void)utimensat(AT_FDCWD, c->run_dir, NULL, 0);
+    return 0;
 }

@@ -30,5 +30,7 @@ MUST_CHECK int config_set(struct config *c, const char *key, const char *value, 
                           struct err *err);
 /* Print every key with its value in force, as an INI file with the help as comments. */
 void config_print(const struct config *c, FILE *out);
-/* mkdir -p run_dir and home with mode 0711. */
+/* mkdir -p of the home alone, mode 0711: for what keeps nothing in the run folder. */
+MUST_CHECK int config_make_home(const struct config *c, struct err *err);
+/* mkdir -p run_dir and home with mode 0711; an empty run folder looks newly made afterwards. */
 MUST_CHECK int config_make_dirs(const struct config *c, struct err *err);

@@ -1,10 +1,12 @@
 /* The job's memory, its hash, and the rules for names that host and guest share. */
-#include "common/model/job.h"
+#include "common/model/job_part.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sodium.h>
+
+#include "common/model/tree.h"
 
 static void free_command(struct job_command *c)
 {
@@ -12,6 +14,14 @@ static void free_command(struct job_command *c)
         free(c->argv[i]);
     }
     free(c->argv);
+}
+
+static void free_commands(struct job_command *c, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free_command(&c[i]);
+    }
+    free(c);
 }
 
 static void free_pairs(struct job_pair *pairs, int n)
@@ -23,27 +33,80 @@ static void free_pairs(struct job_pair *pairs, int n)
     free(pairs);
 }
 
+static void free_files(struct job_file *files, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(files[i].path);
+        free(files[i].content.data);
+    }
+    free(files);
+}
+
+static void free_texts(char **texts, int n)
+{
+    for (int i = 0; i < n; i++) {
+        free(texts[i]);
+    }
+    free(texts);
+}
+
+/* Recursion is as deep as JOB_TREE_DEPTH_MAX. */
+void job_free_branches(struct job_branch *branches, int n)
+{
+    for (int i = 0; i < n; i++) {
+        struct job_branch *b = &branches[i];
+        free(b->name);
+        free_files(b->files, b->n_files);
+        free_pairs(b->env, b->n_env);
+        free_commands(b->steps, b->n_steps);
+        free_command(&b->command);
+        free_command(&b->args);
+        free(b->stdin_data.data);
+        free(b->expect.text.data);
+        free_texts(b->artifacts, b->n_artifacts);
+        free(b->keep.name);
+        job_free_branches(b->branches, b->n_branches);
+    }
+    free(branches);
+}
+
 void job_spec_free(struct job_spec *spec)
 {
     if (!spec) {
         return;
     }
+    tree_free(spec->tree);
     free(spec->template_name);
     free(spec->name);
     free(spec->idempotency_key);
-    for (int i = 0; i < spec->n_files; i++) {
-        free(spec->files[i].path);
-        free(spec->files[i].content.data);
-    }
-    free(spec->files);
-    free_command(&spec->setup);
+    free_files(spec->files, spec->n_files);
+    free(spec->archive.content.data);
+    free_commands(spec->steps, spec->n_steps);
     free_command(&spec->command);
+    free_command(&spec->on_fork);
     free(spec->stdin_data.data);
     free_pairs(spec->env, spec->n_env);
     free_pairs(spec->labels, spec->n_labels);
     free(spec->expect.text.data);
+    job_free_branches(spec->branches, spec->n_branches);
+    free(spec->keep.name);
+    free_texts(spec->artifacts, spec->n_artifacts);
     free(spec->canonical);
     free(spec);
+}
+
+bool snapshot_name_ok(const char *name)
+{
+    size_t n = strnlen(name, JOB_SNAPSHOT_NAME_MAX + 1);
+    return n > 0 && n <= JOB_SNAPSHOT_NAME_MAX && name[0] != '.' && name[0] != '-' &&
+           job_word_chars(name, ".-");
+}
+
+const char *job_snapshot_name(const struct job_spec *spec)
+{
+    size_t n = strlen(SNAPSHOT_TEMPLATE_PREFIX);
+    return strncmp(spec->template_name, SNAPSHOT_TEMPLATE_PREFIX, n) == 0 ? spec->template_name + n
+                                                                          : NULL;
 }
 
 bool job_path_ok(const char *path)

@@ -11,9 +11,9 @@
 #include "common/base/buf.h"
 #include "common/base/err.h"
 
-#define JOB_JSON_MAX (24u << 20) /* bytes of one job's JSON */
-#define JOB_JSON_DEPTH_MAX 8     /* nested arrays and objects */
-#define JOB_JSON_VALUES_MAX 8192 /* values in all; bounds what the parser allocates */
+#define JOB_JSON_MAX (24u << 20)   /* bytes of one job's JSON */
+#define JOB_JSON_DEPTH_MAX 24      /* nested arrays and objects: two a level of branches */
+#define JOB_JSON_VALUES_MAX 131072 /* values in all; bounds what the parser allocates */
 #define JOB_FILES_MAX 256
 #define JOB_FILE_BYTES_MAX (16u << 20)  /* one file */
 #define JOB_FILES_BYTES_MAX (16u << 20) /* all files of a job */
@@ -31,6 +31,15 @@
 #define JOB_PATH_MAX 400
 #define JOB_TEMPLATE_MAX 96
 #define JOB_TENANT_MAX 64
+
+/* The maxima of limits.def: JOB_TREE_DEPTH_MAX and so on. */
+enum job_max {
+#define JOB_MAX(name, value, help) JOB_##name##_MAX = (value),
+#include "common/model/limits.def"
+};
+#define JOB_KEEP_TTL_S_DEFAULT 604800 /* a week */
+#define JOB_KEEP_TTL_S_MIN 60
+#define SNAPSHOT_TEMPLATE_PREFIX "snapshot:" /* of job_spec.template_name */
 
 struct bytes {
     char *data; /* NUL-terminated behind len for convenience; NULL only when len is 0 */
@@ -101,14 +110,68 @@ struct job_pair {
     char *key, *value;
 };
 
+/* The state of a node, kept as a snapshot of the tenant. An inner node's is taken after its setup
+ * (where its branches start), a leaf's after its command, when that was accepted. */
+struct job_keep {
+    char *name;    /* NULL: not kept */
+    int64_t ttl_s; /* 0 when pin */
+    bool pin;      /* no expiry, never evicted */
+};
+
+enum archive_format { ARCHIVE_TAR, ARCHIVE_TAR_GZ, ARCHIVE_TAR_ZST, ARCHIVE_ZIP };
+const char *archive_word(enum archive_format f); /* "tar", "tar.gz", "tar.zst", "zip" */
+
+/* Files as an archive: inline, or by the content's SHA-256 in the object store. */
+struct job_archive {
+    bool present;
+    enum archive_format format;
+    struct bytes content; /* inline; len 0 when object is set */
+    char object[65];      /* 64 lower-case hex digits, or "" */
+};
+
+enum job_stop { JOB_STOP_ALL, JOB_STOP_FIRST_FAILURE };
+const char *job_stop_word(enum job_stop s); /* "all", "first_failure" */
+enum job_isolation { ISOLATION_VM, ISOLATION_SHARED };
+const char *job_isolation_word(enum job_isolation i); /* "vm", "shared" */
+
+/* A branch (or test) as the job gives it: nothing inherited is filled in. Whoever runs it reads
+ * struct tree_node (common/model/tree.h) instead. */
+struct job_branch {
+    char *name; /* NULL: its number among its siblings */
+    struct job_file *files;
+    int n_files;
+    struct job_pair *env;
+    int n_env;
+    struct job_command *steps; /* setup, in order */
+    int n_steps;
+    struct job_command command; /* argc 0: inherited. limits: only those of explicit_limits count */
+    struct job_command args;    /* only argv: appended to an inherited command */
+    bool has_stdin, has_expect, has_artifacts, is_test;
+    struct bytes stdin_data;
+    struct job_expect expect;
+    char **artifacts;
+    int n_artifacts;
+    struct job_keep keep;
+    int64_t weight; /* -1: not given */
+    struct job_branch *branches;
+    int n_branches;
+};
+
+struct tree;
+
 struct job_spec {
     char *template_name;   /* "python" or "python@digest" */
     char *name;            /* display name or NULL */
     char *idempotency_key; /* or NULL */
     struct job_file *files;
     int n_files;
-    struct job_command setup;   /* argc 0: none */
-    struct job_command command; /* args already appended */
+    struct job_archive archive;
+    struct job_command *steps; /* setup: n_steps commands, one after the other */
+    int n_steps;
+    struct job_command setup; /* the first step again, not owned; argc 0: none */
+    struct job_command
+        command; /* args already appended; argc 0: none (only with branches or keep) */
+    struct job_command on_fork; /* run first in each fork; argc 0: none */
     struct bytes stdin_data;
     struct job_pair *env;
     int n_env;
@@ -117,7 +180,16 @@ struct job_spec {
     struct job_expect expect;
     bool has_expect; /* false: only "exit code 0" counts as accepted */
     bool stream;     /* output is published while it runs (brood run) */
-    char *canonical; /* compact ASCII JSON with sorted keys: what is stored and hashed */
+    struct job_branch *branches;
+    int n_branches; /* 0: a plain job */
+    int parallel;   /* 1..JOB_PARALLEL_MAX */
+    enum job_stop stop;
+    enum job_isolation isolation;
+    struct job_keep keep;
+    char **artifacts;
+    int n_artifacts;
+    struct tree *tree; /* the job as nodes, nodes[0] the job itself; never NULL after job_parse */
+    char *canonical;   /* compact ASCII JSON with sorted keys: what is stored and hashed */
     size_t canonical_len;
 };
 
@@ -146,6 +218,10 @@ MUST_CHECK int job_check_template(const struct job_spec *spec, const struct temp
  * before the run. */
 void job_clamp_to_template(struct job_spec *spec, const struct template_info *t);
 #define TEMPLATE_MEMORY_RESERVE_MIB 96 /* the guest's kernel, agent and warm interpreter */
+
+/* The name behind "snapshot:" of the job's template; NULL when it is a template. */
+const char *job_snapshot_name(const struct job_spec *spec);
+bool snapshot_name_ok(const char *name); /* [A-Za-z0-9_][A-Za-z0-9_.-]{0,63} */
 
 /* Shared rules, used by host and guest side tests. true when path is relative, clean, no "..", no
  * empty or "." part. */

@@ -8,6 +8,8 @@
 
 #include <assert.h>
 
+#include "common/model/tree.h"
+
 #define WALL_FACTOR 2
 #define WALL_EXTRA_MS 5000
 
@@ -40,6 +42,19 @@ static int64_t at_most(int64_t value, int64_t max)
     return value < max ? value : max;
 }
 
+/* What follows from the limits that were given. */
+static void settle_times(struct job_command *c)
+{
+    if (!given(c, LIMIT_wall_ms)) {
+        c->limits.wall_ms =
+            at_most(WALL_FACTOR * c->limits.cpu_ms + WALL_EXTRA_MS, rows[LIMIT_wall_ms].max);
+    } else if (!given(c, LIMIT_cpu_ms)) {
+        c->limits.cpu_ms = at_most(c->limits.cpu_ms, c->limits.wall_ms);
+    }
+    assert(c->limits.wall_ms >= rows[LIMIT_wall_ms].min &&
+           c->limits.cpu_ms >= rows[LIMIT_cpu_ms].min);
+}
+
 int job_read_limits(const json_t *v, const char *path, bool setup, struct job_command *c,
                     struct err *err)
 {
@@ -66,27 +81,61 @@ int job_read_limits(const json_t *v, const char *path, bool setup, struct job_co
         }
         c->explicit_limits |= 1u << i;
     }
-    if (!given(c, LIMIT_wall_ms)) {
-        c->limits.wall_ms =
-            at_most(WALL_FACTOR * c->limits.cpu_ms + WALL_EXTRA_MS, rows[LIMIT_wall_ms].max);
-    } else if (!given(c, LIMIT_cpu_ms)) {
-        c->limits.cpu_ms = at_most(c->limits.cpu_ms, c->limits.wall_ms);
-    }
-    assert(c->limits.wall_ms >= rows[LIMIT_wall_ms].min &&
-           c->limits.cpu_ms >= rows[LIMIT_cpu_ms].min);
+    settle_times(c);
     return 0;
 }
 
-static int check_memory(const struct job_command *c, const char *path,
-                        const struct template_info *t, struct err *err)
+void job_inherit_limits(struct job_command *c, const struct job_command *base)
+{
+    for (int i = 0; i < LIMIT_COUNT; i++) {
+        if (given(c, (enum job_limit_bit)i)) {
+            continue;
+        }
+        bool from_base = given(base, (enum job_limit_bit)i);
+        *limit_at(&c->limits, &rows[i]) =
+            from_base ? *limit_at((struct job_limits *)(uintptr_t)&base->limits, &rows[i])
+                      : rows[i].def;
+    }
+    c->explicit_limits |= base->explicit_limits;
+    settle_times(c);
+}
+
+static int check_memory(const struct job_command *c, const char *at, const struct template_info *t,
+                        struct err *err)
 {
     int64_t max = t->memory_mib - TEMPLATE_MEMORY_RESERVE_MIB;
-    if (c->argc == 0 || !given(c, LIMIT_memory_mib) || c->limits.memory_mib <= max) {
+    if (!given(c, LIMIT_memory_mib) || c->limits.memory_mib <= max) {
         return 0;
     }
     return err_set(err, ERR_INVALID,
-                   "%s.memory_mib: %lld, but template %s has at most %lld MiB for a job", path,
+                   "%s.memory_mib: %lld, but template %s has at most %lld MiB for a job", at,
                    (long long)c->limits.memory_mib, t->name, (long long)max);
+}
+
+/* The leaf's own limits, or those of the job that it inherits: the field named is the one to mend.
+ */
+static int check_node(const struct job_spec *spec, const struct tree_node *n,
+                      const struct template_info *t, struct err *err)
+{
+    char at[JR_PATH_MAX], sub[JR_PATH_MAX];
+    tree_field(spec->tree, n->index, at);
+    for (int i = 0; i < n->n_setup; i++) {
+        char step[32] = "setup.limits";
+        if (n->n_setup > 1) {
+            (void)snprintf(step, sizeof step, "setup[%d].limits", i);
+        }
+        job_field(sub, at, step);
+        int rc = check_memory(&n->setup[i], sub, t, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    if (!n->leaf) {
+        return 0;
+    }
+    bool jobs_own = spec->command.limits.memory_mib == n->command.limits.memory_mib;
+    job_field(sub, jobs_own ? "" : at, "limits");
+    return check_memory(&n->command, sub, t, err);
 }
 
 int job_check_template(const struct job_spec *spec, const struct template_info *t, struct err *err)
@@ -97,8 +146,11 @@ int job_check_template(const struct job_spec *spec, const struct template_info *
                        t->name, t->memory_mib,
                        (long long)(TEMPLATE_MEMORY_RESERVE_MIB + rows[LIMIT_memory_mib].min));
     }
-    int rc = check_memory(&spec->setup, "setup.limits", t, err);
-    return rc < 0 ? rc : check_memory(&spec->command, "limits", t, err);
+    int rc = check_memory(&spec->on_fork, "on_fork.limits", t, err);
+    for (int i = 0; rc == 0 && i < spec->tree->n; i++) {
+        rc = check_node(spec, &spec->tree->nodes[i], t, err);
+    }
+    return rc;
 }
 
 void job_clamp_to_template(struct job_spec *spec, const struct template_info *t)
@@ -107,6 +159,15 @@ void job_clamp_to_template(struct job_spec *spec, const struct template_info *t)
     if (max < rows[LIMIT_memory_mib].min) {
         max = rows[LIMIT_memory_mib].min;
     }
-    spec->setup.limits.memory_mib = at_most(spec->setup.limits.memory_mib, max);
-    spec->command.limits.memory_mib = at_most(spec->command.limits.memory_mib, max);
+    struct job_command *own[] = { &spec->setup, &spec->command, &spec->on_fork };
+    for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
+        own[i]->limits.memory_mib = at_most(own[i]->limits.memory_mib, max);
+    }
+    for (int i = 0; i < spec->tree->n; i++) {
+        struct tree_node *n = &spec->tree->nodes[i];
+        n->command.limits.memory_mib = at_most(n->command.limits.memory_mib, max);
+        for (int k = 0; k < n->n_setup; k++) {
+            n->setup[k].limits.memory_mib = at_most(n->setup[k].limits.memory_mib, max);
+        }
+    }
 }

@@ -75,3 +75,20 @@ const char *compare_word(enum compare_mode m)
     assert((int)m >= COMPARE_EXACT && m <= COMPARE_FLOAT);
     return words[m];
 }
+
+const char *archive_word(enum archive_format f)
+{
+    static const char *const words[] = { "tar", "tar.gz", "tar.zst", "zip" };
+    assert((int)f >= ARCHIVE_TAR && f <= ARCHIVE_ZIP);
+    return words[f];
+}
+
+const char *job_stop_word(enum job_stop s)
+{
+    return s == JOB_STOP_FIRST_FAILURE ? "first_failure" : "all";
+}
+
+const char *job_isolation_word(enum job_isolation i)
+{
+    return i == ISOLATION_SHARED ? "shared" : "vm";
+}

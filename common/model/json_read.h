@@ -10,7 +10,9 @@
 #include "common/base/cleanup.h"
 #include "common/model/job.h"
 
-#define JR_PATH_MAX 160 /* bytes of a field's path in an error, NUL included */
+/* Bytes of a field's path in an error, NUL included: JOB_TREE_DEPTH_MAX times "branches[1023].",
+ * and the field. */
+#define JR_PATH_MAX 320
 
 /* Parse bounded text: at most JOB_JSON_MAX bytes, JOB_JSON_DEPTH_MAX, JOB_JSON_VALUES_MAX, no
  * duplicate keys, nothing behind the value. The error tells line and column. The caller owns

@@ -9,6 +9,7 @@ struct stream_result {
     struct bytes head, tail;
     uint64_t total_bytes;
     bool truncated;
+    int64_t cut_bytes; /* kept by the run, but not stored: branch_result.h, "Output" */
 };
 
 /* One command's run (setup or main). */
@@ -28,13 +29,32 @@ struct run_result {
 
 #define RESULT_REASON_MAX 256
 
+/* The job's nodes in sum (score.h). nodes 0: a plain job. */
+struct result_tree {
+    int nodes, leaves, accepted, failed, skipped, cancelled;
+    int score_micro;
+    int first_failed; /* node that explains the verdict; -1: none */
+};
+
+/* What is listed and stored of the artifacts of this node, or, for the job, of all its nodes. */
+struct result_artifacts {
+    int64_t listed, stored, stored_bytes;
+};
+
 struct job_result {
     enum verdict verdict;
     char reason[RESULT_REASON_MAX]; /* one plain sentence; "" for accepted */
     char limit_name[16]; /* of a limit verdict (also compile_error by a limit): "cpu_ms", ...; "" =
                             none */
     int64_t limit_value, limit_used;
-    struct run_result setup, run;
+    struct run_result setup, run; /* of several setup steps: times summed, peaks the highest, output
+                                     one behind the other, the rest of the last that ran */
+    int setup_steps, setup_failed; /* how many there are, when more than one; index of the one that
+                                      failed, -1: none */
+    struct result_tree tree;
+    struct result_artifacts artifacts;
+    char **warnings; /* n_warnings sentences, heap */
+    int n_warnings;
     struct job_limits limits; /* in force for the main run */
     enum compare_mode compare;
     bool compared;
@@ -49,6 +69,11 @@ struct job_result {
 
 void job_result_init(struct job_result *r);
 void job_result_done(struct job_result *r);
+/* Add a warning (something that is no failure: a pattern that matched nothing). Each at most
+ * RESULT_REASON_MAX - 1 bytes, the same one only once, JOB_WARNINGS_MAX of them; then only counted
+ * in the last one's place. */
+void job_result_warn(struct job_result *r, const char *fmt, ...)
+    __attribute__((format(printf, 2, 3)));
 /* The "detail" JSON (everything but the output bytes), compact; free(). Parse is the inverse
  * (unknown keys ignored). */
 char *job_result_detail(const struct job_result *r);
@@ -59,3 +84,5 @@ struct json_t;
 /* Put bytes into a JSON object: obj[key] = text when it is valid UTF-8 without NUL, else
  * obj[key_base64]. */
 int json_put_bytes(struct json_t *obj, const char *key, const char *data, size_t len);
+/* The same under key itself, always base64. */
+void json_put_base64(struct json_t *obj, const char *key, const char *data, size_t len);

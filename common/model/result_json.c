@@ -4,6 +4,7 @@
  * are written. Reading ignores unknown names, so that an older program can read what a newer one
  * stored. */
 #include <assert.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sodium.h>
@@ -37,6 +38,25 @@ static const struct number result_numbers[] = {
 };
 #define N_RESULT_NUMBERS (sizeof result_numbers / sizeof result_numbers[0])
 
+static const struct number tree_numbers[] = {
+    { "nodes", offsetof(struct result_tree, nodes) },
+    { "leaves", offsetof(struct result_tree, leaves) },
+    { "accepted", offsetof(struct result_tree, accepted) },
+    { "failed", offsetof(struct result_tree, failed) },
+    { "skipped", offsetof(struct result_tree, skipped) },
+    { "cancelled", offsetof(struct result_tree, cancelled) },
+    { "score_micro", offsetof(struct result_tree, score_micro) },
+    { "first_failed", offsetof(struct result_tree, first_failed) },
+}; /* ints, unlike the others */
+#define N_TREE_NUMBERS (sizeof tree_numbers / sizeof tree_numbers[0])
+
+static const struct number artifact_numbers[] = {
+    { "listed", offsetof(struct result_artifacts, listed) },
+    { "stored", offsetof(struct result_artifacts, stored) },
+    { "stored_bytes", offsetof(struct result_artifacts, stored_bytes) },
+};
+#define N_ARTIFACT_NUMBERS (sizeof artifact_numbers / sizeof artifact_numbers[0])
+
 static const struct number limit_numbers[] = {
 #define JOB_LIMIT(field, json, def, setup_def, min, max, help)                                     \
     { json, offsetof(struct job_limits, field) },
@@ -49,6 +69,8 @@ void job_result_init(struct job_result *r)
     *r = (struct job_result){ .verdict = VERDICT_NONE,
                               .compare = COMPARE_TRIM,
                               .first_byte_us = -1,
+                              .setup_failed = -1,
+                              .tree = { .first_failed = -1 },
                               .setup = { .exit_code = -1 },
                               .run = { .exit_code = -1 } };
 }
@@ -65,7 +87,39 @@ void job_result_done(struct job_result *r)
 {
     run_done(&r->setup);
     run_done(&r->run);
+    for (int i = 0; i < r->n_warnings; i++) {
+        free(r->warnings[i]);
+    }
+    free(r->warnings);
     job_result_init(r);
+}
+
+void job_result_warn(struct job_result *r, const char *fmt, ...)
+{
+    char text[RESULT_REASON_MAX];
+    va_list ap;
+    va_start(ap, fmt);
+    (void)vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    for (int i = 0; i < r->n_warnings; i++) {
+        if (strcmp(r->warnings[i], text) == 0) {
+            return;
+        }
+    }
+    if (r->n_warnings == JOB_WARNINGS_MAX) {
+        (void)snprintf(text, sizeof text, "there were more warnings than the %d that are kept",
+                       JOB_WARNINGS_MAX);
+        free(r->warnings[JOB_WARNINGS_MAX - 1]);
+        r->warnings[JOB_WARNINGS_MAX - 1] = jr_dup(text, strlen(text));
+        return;
+    }
+    if (!r->warnings) {
+        r->warnings = calloc(JOB_WARNINGS_MAX, sizeof *r->warnings);
+        if (!r->warnings) {
+            abort();
+        }
+    }
+    r->warnings[r->n_warnings++] = jr_dup(text, strlen(text));
 }
 
 /* ---- writing ---- */
@@ -106,6 +160,9 @@ static json_t *stream_json(const struct stream_result *s)
     put(obj, "total_bytes",
         json_integer(s->total_bytes > INT64_MAX ? INT64_MAX : (int64_t)s->total_bytes));
     put(obj, "truncated", json_boolean(s->truncated));
+    if (s->cut_bytes) {
+        put(obj, "cut_bytes", json_integer(s->cut_bytes));
+    }
     return obj;
 }
 
@@ -122,6 +179,37 @@ static json_t *run_json(const struct run_result *r)
     put(obj, "stdout", stream_json(&r->out));
     put(obj, "stderr", stream_json(&r->err_out));
     return obj;
+}
+
+/* What only jobs with branches, several setup steps, artifacts or warnings have. */
+static void put_extras(json_t *root, const struct job_result *r)
+{
+    if (r->setup_steps > 1) {
+        put(root, "setup_steps", json_integer(r->setup_steps));
+        put(root, "setup_failed",
+            r->setup_failed < 0 ? json_null() : json_integer(r->setup_failed));
+    }
+    if (r->tree.nodes > 0) {
+        json_t *tree = json_object();
+        for (size_t i = 0; i < N_TREE_NUMBERS; i++) {
+            put(tree, tree_numbers[i].name,
+                json_integer(
+                    *(const int *)(const void *)((const char *)&r->tree + tree_numbers[i].offset)));
+        }
+        put(root, "tree", tree);
+    }
+    if (r->artifacts.listed > 0) {
+        json_t *a = json_object();
+        put_numbers(a, &r->artifacts, artifact_numbers, N_ARTIFACT_NUMBERS);
+        put(root, "artifacts", a);
+    }
+    if (r->n_warnings > 0) {
+        json_t *list = json_array();
+        for (int i = 0; i < r->n_warnings; i++) {
+            (void)json_array_append_new(list, text(r->warnings[i]));
+        }
+        put(root, "warnings", list);
+    }
 }
 
 char *job_result_detail(const struct job_result *r)
@@ -152,6 +240,7 @@ char *job_result_detail(const struct job_result *r)
     put(root, "vcpus", json_integer(r->vcpus));
     put(root, "memory_mib", json_integer(r->memory_mib));
     put_numbers(root, r, result_numbers, N_RESULT_NUMBERS);
+    put_extras(root, r);
     char *out = json_dumps(root, JSON_COMPACT | JSON_ENSURE_ASCII);
     if (!out) {
         abort();
@@ -169,14 +258,20 @@ int json_put_bytes(struct json_t *obj, const char *key, const char *data, size_t
     char name[128];
     int n = snprintf(name, sizeof name, "%s_base64", key);
     assert(n > 0 && (size_t)n < sizeof name);
+    json_put_base64(obj, name, data, len);
+    return 0;
+}
+
+void json_put_base64(struct json_t *obj, const char *key, const char *data, size_t len)
+{
     size_t room = sodium_base64_encoded_len(len, sodium_base64_VARIANT_ORIGINAL);
     cleanup_free char *b64 = malloc(room);
     if (!b64) {
         abort();
     }
-    (void)sodium_bin2base64(b64, room, (const unsigned char *)data, len,
+    (void)sodium_bin2base64(b64, room, (const unsigned char *)(data ? data : ""), len,
                             sodium_base64_VARIANT_ORIGINAL);
-    return json_object_set_new(obj, name, json_string(b64));
+    put(obj, key, json_string(b64));
 }
 
 /* ---- reading ---- */
@@ -244,7 +339,7 @@ static int get_stream(const json_t *obj, const char *name, struct stream_result 
     }
     s->total_bytes = (uint64_t)total;
     s->truncated = json_is_true(json_object_get(v, "truncated"));
-    return rc;
+    return rc < 0 || !v ? rc : get_int(v, "cut_bytes", &s->cut_bytes, err);
 }
 
 static int get_run(const json_t *root, const char *name, struct run_result *r, struct err *err)
@@ -282,6 +377,29 @@ static int get_compare(const json_t *root, struct job_result *r, struct err *err
     return err_set(err, ERR_INVALID, "result: compare: unknown word");
 }
 
+static int get_extras(const json_t *root, struct job_result *r, struct err *err)
+{
+    const json_t *tree = json_object_get(root, "tree"), *list = json_object_get(root, "warnings");
+    int rc = get_small(root, "setup_steps", &r->setup_steps, err);
+    rc = rc < 0 ? rc : get_small(root, "setup_failed", &r->setup_failed, err);
+    for (size_t i = 0; rc == 0 && tree && i < N_TREE_NUMBERS; i++) {
+        rc = get_small(tree, tree_numbers[i].name,
+                       (int *)(void *)((char *)&r->tree + tree_numbers[i].offset), err);
+    }
+    if (rc == 0) {
+        rc = get_numbers(json_object_get(root, "artifacts"), &r->artifacts, artifact_numbers,
+                         N_ARTIFACT_NUMBERS, err);
+    }
+    for (size_t i = 0; rc == 0 && i < json_array_size(list) && i < JOB_WARNINGS_MAX; i++) {
+        const char *s = json_string_value(json_array_get(list, i));
+        if (!s) {
+            return err_set(err, ERR_INVALID, "result: warnings: must be strings");
+        }
+        job_result_warn(r, "%s", s);
+    }
+    return rc;
+}
+
 static int get_all(const json_t *root, struct job_result *r, struct err *err)
 {
     char word[32] = "none";
@@ -305,7 +423,8 @@ static int get_all(const json_t *root, struct job_result *r, struct err *err)
     rc = rc < 0 ? rc : get_text(root, "worker", r->worker, sizeof r->worker, err);
     rc = rc < 0 ? rc : get_small(root, "vcpus", &r->vcpus, err);
     rc = rc < 0 ? rc : get_small(root, "memory_mib", &r->memory_mib, err);
-    return rc < 0 ? rc : get_numbers(root, r, result_numbers, N_RESULT_NUMBERS, err);
+    rc = rc < 0 ? rc : get_numbers(root, r, result_numbers, N_RESULT_NUMBERS, err);
+    return rc < 0 ? rc : get_extras(root, r, err);
 }
 
 int job_result_parse_detail(const char *json, size_t len, struct job_result *ret_r, struct err *err)
@@ -321,6 +440,7 @@ int job_result_parse_detail(const char *json, size_t len, struct job_result *ret
     struct job_result r;
     job_result_init(&r);
     if ((rc = get_all(root, &r, err)) < 0) {
+        job_result_done(&r);
         return rc;
     }
     *ret_r = r;

@@ -2,8 +2,10 @@
 #pragma once
 #include <stdint.h>
 #include "common/base/id.h"
+#include "common/model/branch_result.h"
 #include "common/model/job.h"
 #include "common/model/result.h"
+#include "common/model/retry.h"
 #include "common/model/usage.h"
 #include "common/store/pg.h"
 
@@ -66,27 +68,36 @@ MUST_CHECK int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *con
 MUST_CHECK int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err);
 
 /* ---- ends of attempts ---- */
+struct snapshot_row;
 enum attempt_end { ATTEMPT_COMMITTED, ATTEMPT_LOST, ATTEMPT_STALE };
 struct commit_item {
     const char *job_id, *tenant, *template_name, *worker;
     int attempt;
     const struct job_result *result;
-    const struct usage_record *usage; /* METER_COUNT records; NULL: not billed */
+    const struct usage_record *usage;     /* METER_COUNT records; NULL: not billed. Of a job with
+                                             branches:     of the sandbox of node 0 */
+    const struct branch_result *branches; /* n_branches: of all nodes but 0, each with its usage */
+    int n_branches;
+    const struct artifact_list *artifacts; /* of node 0; NULL: none */
+    const struct snapshot_row *snapshots;  /* n_snapshots that this job keeps: job_id and tenant are
+                                              the item's, ids can be derived again (snapshots.h) */
+    int n_snapshots;
     bool ret_won; /* false: another attempt is in force or the job has ended; nothing was written */
 };
 /* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, in flight),
- * result row, usage rows, attempt row. After an error nothing of the call is in force, or
- * (connection lost at the commit) all of it: the same call can be repeated, and ret_won is true
- * where this worker's attempt already stands. Verdict infra_error ends as dead, cancelled as
- * cancelled. */
+ * result row, usage rows, attempt row, and of those that won: branch rows with their usage,
+ * artifacts, kept snapshots. After an error nothing of the call is in force, or (connection lost at
+ * the commit) all of it: the same call can be repeated, and ret_won is true where this worker's
+ * attempt already stands. Verdict infra_error ends as dead, cancelled as cancelled. */
 MUST_CHECK int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err);
-/* A fault of ours in attempt `attempt`: retrying after delay_ms, or, when attempt >= attempts_max,
+/* A fault of ours in attempt `attempt`: what retry_plan() says, that is retrying after a delay, or
  * dead with verdict infra_error and a result row saying why. No-op when that attempt is not in
- * force. worker_lost: outcome "lost" instead of "infra". ret_dead may be NULL. Follow it with
- * queue_wake, so that the scheduler learns when the job is due. */
+ * force. The row in attempts has the outcome "infra" or "lost"; an attempt that got no sandbox has
+ * none, unless the job ends by it. ret_dead may be NULL. Follow it with queue_wake, so that the
+ * scheduler learns when the job is due. */
 MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attempt,
-                                    const char *worker, bool worker_lost, const char *reason,
-                                    int64_t delay_ms, int attempts_max, bool *ret_dead,
+                                    const char *worker, enum retry_cause cause, const char *reason,
+                                    const struct retry_policy *policy, bool *ret_dead,
                                     struct err *err);
 /* scheduled -> running, best effort, not on the latency path (may be batched). */
 MUST_CHECK int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err);
@@ -137,6 +148,26 @@ MUST_CHECK int store_results(struct pg *pg, const char *batch_id, result_fn fn, 
 /* One job; -ERR_NOT_FOUND. Caller calls result_row_done. */
 MUST_CHECK int store_job(struct pg *pg, const char *job_id, struct result_row *ret_row,
                          struct err *err);
+
+/* ---- branches and artifacts of a job that has committed ---- */
+#define BRANCHES_PAGE_MAX 256
+/* Up to max (BRANCHES_PAGE_MAX) nodes behind after_node (0: from the first), in order, into
+ * ret_rows (branch_result_done each; artifacts and usage are not read). Without output: the bytes
+ * of its streams stay in the database. Returns how many; 0: no more, or the job has no branches. */
+MUST_CHECK int store_branches(struct pg *pg, const char *job_id, int after_node, int max,
+                              bool with_output, struct branch_result *ret_rows, struct err *err);
+/* One artifact of a job and the node it is of. */
+struct artifact_row {
+    int node;
+    struct artifact artifact; /* owns its bytes: artifact_row_done */
+};
+void artifact_row_done(struct artifact_row *row);
+/* Up to max (ARTIFACTS_PAGE_MAX) in order of node and path, behind (after_node, after_path);
+ * after_node -1: from the first. only_node -1: of all nodes. Returns how many. */
+#define ARTIFACTS_PAGE_MAX 1000
+MUST_CHECK int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node,
+                               const struct bytes *after_path, int max,
+                               struct artifact_row *ret_rows, struct err *err);
 
 enum usage_group { USAGE_BY_DAY, USAGE_BY_LABEL, USAGE_BY_TEMPLATE, USAGE_BY_TENANT };
 struct usage_sum {

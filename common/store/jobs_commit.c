@@ -10,8 +10,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
-#include "common/store/jobs.h"
-#include "common/store/pg_internal.h"
+#include "common/store/commit_internal.h"
 
 #define COMMIT_ITEMS_MAX 10000
 
@@ -102,16 +101,17 @@ static int send_item(struct pg *pg, const struct commit_item *item, struct err *
 }
 
 struct commit_ctx {
-    struct commit_item **order; /* order[i] was sent as statement i + 1, after BEGIN */
-    int n;
+    struct commit_item **order;
+    const int *index; /* order[i]'s guarded statement was the index[i]-th sent, BEGIN being 0 */
+    int n, next;      /* the first of order whose answer has not come */
 };
 
 static int on_committed(void *ctx, int index, const PGresult *res, struct err *err)
 {
     (void)err;
     struct commit_ctx *c = ctx;
-    if (index >= 1 && index <= c->n) {
-        c->order[index - 1]->ret_won = pg_int(res, 0, 0) > 0;
+    if (c->next < c->n && index == c->index[c->next]) {
+        c->order[c->next++]->ret_won = pg_int(res, 0, 0) > 0;
     }
     return 0;
 }
@@ -125,17 +125,24 @@ static int by_job(const void *a, const void *b)
 
 static int send_all(struct pg *pg, struct commit_item **order, int n, struct err *err)
 {
-    int rc = pg_pipeline_begin(pg, err);
+    cleanup_free int *index = calloc((size_t)n, sizeof *index);
+    if (!index) {
+        abort();
+    }
+    int sent = 1, rc = pg_pipeline_begin(pg, err);
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_begin, NULL, false, err);
-    for (int i = 0; i < n && rc == 0; i++) {
+    for (int i = 0; i < n && rc >= 0; i++) {
+        index[i] = sent++;
         rc = send_item(pg, order[i], err);
+        rc = rc < 0 ? rc : commit_extras_send(pg, order[i], err);
+        sent += rc > 0 ? rc : 0;
     }
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_commit, NULL, false, err);
     if (rc < 0) {
         return rc;
     }
-    struct commit_ctx ctx = { .order = order, .n = n };
-    return pg_pipeline_finish(pg, n + 2, on_committed, &ctx, "commit results", err);
+    struct commit_ctx ctx = { .order = order, .index = index, .n = n };
+    return pg_pipeline_finish(pg, sent + 1, on_committed, &ctx, "commit results", err);
 }
 
 /* An item that changed nothing is lost, unless it is ours from a call whose answer never came. A
@@ -164,6 +171,7 @@ int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *er
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc >= 0; i++) {
         rc = pg_prepare(pg, all[i], err);
     }
+    rc = rc < 0 ? rc : commit_extras_prepare(pg, items, n, err);
     if (rc < 0) {
         return rc;
     }

@@ -9,27 +9,33 @@
 #include "common/store/pg_internal.h"
 
 /* $1 job, $2 attempt, $3 worker, $4 outcome, $5 reason */
-#define FAILED_HEAD(set)                                                                           \
+#define FAILED_SET(set)                                                                            \
     "WITH u AS (UPDATE jobs SET last_error = $5, " set                                             \
     "  WHERE id = $1::uuid AND attempt = $2::int AND state IN ('scheduled','running') RETURNING "  \
-    "id),"                                                                                         \
-    " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"                        \
+    "id)"
+#define FAILED_ROW                                                                                 \
+    ", a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"                       \
     "  SELECT id, $2::int, $3::text, $4::text, $5 FROM u ON CONFLICT DO NOTHING)"
 #define FAILED_TAIL " SELECT count(*) FROM u"
+#define RETRY_SET                                                                                  \
+    FAILED_SET("state = 'retrying', not_before = clock_timestamp() + $6::int8 * interval '1 ms'")
 
-static const struct statement retry_job = {
-    "retry_job",
-    FAILED_HEAD("state = 'retrying', not_before = clock_timestamp() + $6::int8 * interval '1 ms'")
-        FAILED_TAIL
+static const struct statement count_faults = {
+    "count_faults", "SELECT count(*) FROM attempts WHERE job_id = $1::uuid AND attempt < $2::int "
+                    "AND outcome IN ('infra','lost')"
 };
+static const struct statement retry_job = { "retry_job", RETRY_SET FAILED_ROW FAILED_TAIL };
+/* $3 and $4 are named for their types alone. */
+static const struct statement wait_job = { "wait_job", RETRY_SET
+                                           " SELECT count(*), $3::text, $4::text FROM u" };
 static const struct statement kill_job = {
-    "kill_job", FAILED_HEAD("state = 'dead', verdict = $7, finished_at = "
-                            "clock_timestamp()") ", r AS (INSERT INTO results "
-                                                 "(job_id, attempt, verdict, detail, "
-                                                 "stdout_head, stdout_tail, "
-                                                 "stderr_head, stderr_tail)"
-                                                 " SELECT id, $2::int, $7, $6::text, '', "
-                                                 "'', '', '' FROM u)" FAILED_TAIL
+    "kill_job", FAILED_SET("state = 'dead', verdict = $7, finished_at = clock_timestamp()")
+                    FAILED_ROW ", r AS (INSERT INTO results "
+                               "(job_id, attempt, verdict, detail, "
+                               "stdout_head, stdout_tail, "
+                               "stderr_head, stderr_tail)"
+                               " SELECT id, $2::int, $7, $6::text, '', "
+                               "'', '', '' FROM u)" FAILED_TAIL
 };
 
 /* Reasons come from anywhere (a guest's last words, errno texts, cut in mid-character): whatever is
@@ -72,43 +78,73 @@ static char *infra_detail(const char *reason, const char *worker)
     return detail;
 }
 
-int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const char *worker,
-                         bool worker_lost, const char *reason, int64_t delay_ms, int attempts_max,
-                         bool *ret_dead, struct err *err)
+/* How many attempts before this one were faults. */
+static int faults_before(struct pg *pg, const char *job_id, int attempt, int *ret_n,
+                         struct err *err)
 {
-    assert(attempt > 0 && delay_ms >= 0 && attempts_max > 0);
-    int rc = pg_ensure(pg, err);
+    struct pg_params p = { .n = 0 };
+    pg_add_text(&p, job_id);
+    pg_add_int(&p, attempt);
+    cleanup_pgresult PGresult *res = NULL;
+    int rc = pg_run(pg, &count_faults, &p, false, &res, err);
     if (rc < 0) {
         return rc;
     }
-    bool dead = attempt >= attempts_max;
-    char text[RESULT_REASON_MAX];
-    if (dead) {
-        (void)snprintf(text, sizeof text, "%s (attempt %d of %d)", reason, attempt, attempts_max);
+    int64_t n = pg_int(res, 0, 0);
+    *ret_n = n < attempt ? (int)n : attempt - 1; /* whatever the table says */
+    return 0;
+}
+
+static void explain(char text[RESULT_REASON_MAX], const char *reason, enum retry_cause cause,
+                    const struct retry_plan *plan)
+{
+    if (!plan->dead) {
+        (void)snprintf(text, RESULT_REASON_MAX, "%s", reason);
+    } else if (cause == RETRY_NO_SANDBOX) {
+        (void)snprintf(text, RESULT_REASON_MAX, "%.400s (no sandbox in %d tries)", reason,
+                       plan->count);
     } else {
-        (void)snprintf(text, sizeof text, "%s", reason);
+        (void)snprintf(text, RESULT_REASON_MAX, "%.400s (attempt %d of %d)", reason, plan->count,
+                       plan->max);
     }
     clean_text(text);
-    cleanup_free char *detail = dead ? infra_detail(text, worker) : NULL;
+}
+
+int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const char *worker,
+                         enum retry_cause cause, const char *reason,
+                         const struct retry_policy *policy, bool *ret_dead, struct err *err)
+{
+    assert(attempt > 0);
+    int faults = 0, rc = pg_ensure(pg, err);
+    if (rc < 0 || (rc = faults_before(pg, job_id, attempt, &faults, err)) < 0) {
+        return rc;
+    }
+    struct retry_plan plan = retry_plan(policy, cause, attempt, faults, retry_seed(job_id));
+    char text[RESULT_REASON_MAX];
+    explain(text, reason, cause, &plan);
+    cleanup_free char *detail = plan.dead ? infra_detail(text, worker) : NULL;
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, job_id);
     pg_add_int(&p, attempt);
     pg_add_text(&p, worker);
-    pg_add_text(&p, worker_lost ? "lost" : "infra");
+    pg_add_text(&p, cause == RETRY_WORKER_LOST ? "lost" : "infra");
     pg_add_text(&p, text);
-    if (dead) {
+    if (plan.dead) {
         pg_add_text(&p, detail);
         pg_add_text(&p, verdict_word(VERDICT_INFRA_ERROR));
     } else {
-        pg_add_int(&p, delay_ms);
+        pg_add_int(&p, plan.delay_ms);
     }
+    const struct statement *st = plan.dead                   ? &kill_job
+                                 : cause == RETRY_NO_SANDBOX ? &wait_job
+                                                             : &retry_job;
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, dead ? &kill_job : &retry_job, &p, false, &res, err);
+    rc = pg_run(pg, st, &p, false, &res, err);
     if (rc < 0) {
         return rc;
     }
     if (ret_dead) {
-        *ret_dead = dead && pg_int(res, 0, 0) > 0;
+        *ret_dead = plan.dead && pg_int(res, 0, 0) > 0;
     }
     return 0;
 }

@@ -10,7 +10,7 @@
 #include "common/base/err.h"
 
 #define PG_URL_MAX 512       /* bytes of a connection string, NUL included */
-#define PG_STATEMENTS_MAX 64 /* prepared statements of one connection */
+#define PG_STATEMENTS_MAX 96 /* prepared statements of one connection */
 
 struct pg {
     PGconn *conn; /* NULL: not connected */

@@ -16,7 +16,7 @@ struct statement {
     const char *sql;
 };
 
-#define PG_PARAMS_MAX 32
+#define PG_PARAMS_MAX 40
 
 struct pg_params {
     const char *values[PG_PARAMS_MAX];

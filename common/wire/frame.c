@@ -10,6 +10,9 @@
 
 static_assert(sizeof(((guest_Run *)0)->argv.bytes) == GUEST_ARGV_MAX, "guest.options");
 static_assert(sizeof(((guest_Run *)0)->env.bytes) == GUEST_ENV_MAX, "guest.options");
+static_assert(sizeof(((guest_Artifact *)0)->path.bytes) == GUEST_ARTIFACT_PATH_MAX &&
+                  sizeof(((guest_Artifact *)0)->target.bytes) == GUEST_ARTIFACT_PATH_MAX,
+              "guest.options");
 static_assert(guest_Run_size <= FRAME_PAYLOAD_MAX, "the largest message fits a frame");
 
 #define PARSER_BYTES (FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX)

@@ -14,25 +14,31 @@
 
 #define GUEST_PROTOCOL_VERSION 1u
 #define FRAME_HEADER_BYTES 8u
-#define FRAME_PAYLOAD_MAX 65536u /* of any type; the largest message, Run, is below it */
-#define GUEST_ARGV_MAX 40000u    /* bytes of Run.argv, NULs included (guest.options) */
-#define GUEST_ENV_MAX 20000u     /* bytes of Run.env */
+#define FRAME_PAYLOAD_MAX 65536u      /* of any type; the largest message, Run, is below it */
+#define GUEST_ARGV_MAX 40000u         /* bytes of Run.argv, NULs included (guest.options) */
+#define GUEST_ENV_MAX 20000u          /* bytes of Run.env */
+#define GUEST_ARTIFACT_PATH_MAX 1024u /* bytes of Artifact.path, and of Artifact.target */
 
 enum frame_type {
-    FRAME_HELLO = 1,     /* guest -> host: Hello */
-    FRAME_PING = 2,      /* host -> guest: empty; answered by Hello */
-    FRAME_IDENTITY = 3,  /* host -> guest */
-    FRAME_READY = 4,     /* guest -> host */
-    FRAME_FILE = 5,      /* host -> guest */
-    FRAME_FILE_DATA = 6, /* host -> guest, raw */
-    FRAME_RUN = 7,       /* host -> guest */
-    FRAME_STARTED = 8,   /* guest -> host */
-    FRAME_PULL = 9,      /* guest -> host */
-    FRAME_STDIN = 10,    /* host -> guest, raw */
-    FRAME_OUTPUT = 11,   /* guest -> host, raw; stream = 1 stdout, 2 stderr */
-    FRAME_KILL = 12,     /* host -> guest */
-    FRAME_EXIT = 13,     /* guest -> host */
-    FRAME_ERROR = 14,    /* guest -> host */
+    FRAME_HELLO = 1,          /* guest -> host: Hello */
+    FRAME_PING = 2,           /* host -> guest: empty; answered by Hello */
+    FRAME_IDENTITY = 3,       /* host -> guest */
+    FRAME_READY = 4,          /* guest -> host */
+    FRAME_FILE = 5,           /* host -> guest */
+    FRAME_FILE_DATA = 6,      /* host -> guest, raw */
+    FRAME_RUN = 7,            /* host -> guest */
+    FRAME_STARTED = 8,        /* guest -> host */
+    FRAME_PULL = 9,           /* guest -> host */
+    FRAME_STDIN = 10,         /* host -> guest, raw */
+    FRAME_OUTPUT = 11,        /* guest -> host, raw; stream = 1 stdout, 2 stderr */
+    FRAME_KILL = 12,          /* host -> guest */
+    FRAME_EXIT = 13,          /* guest -> host */
+    FRAME_ERROR = 14,         /* guest -> host */
+    FRAME_COLLECT = 15,       /* host -> guest */
+    FRAME_ARTIFACT = 16,      /* guest -> host */
+    FRAME_ARTIFACT_DATA = 17, /* guest -> host, raw */
+    FRAME_ARTIFACT_END = 18,  /* guest -> host */
+    FRAME_COLLECTED = 19,     /* guest -> host */
     FRAME_TYPE_END
 };
 

@@ -1,10 +1,14 @@
 /* After `brood down`, and after kill -9 of everything at once and the next `brood up`: nothing of
  * ours is left over. */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
 #include <ftw.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "tests/e2e/cli.h"
@@ -126,6 +130,7 @@ static void nothing_is_left(void)
     cr_expect_eq(cgroups_left(), 0, "%s is left", found_path);
     cr_expect_eq(sockets_in(e2e_config()->run_dir), 0, "%s is left", found_path);
     cr_expect_not(mounted_below_home(), "something is mounted below the home");
+    cr_expect_neq(access(e2e_config()->run_dir, F_OK), 0, "%s is left", e2e_config()->run_dir);
 }
 
 static void up(void)
@@ -145,6 +150,19 @@ static void a_job_runs(void)
     json_decref(jobs);
 }
 
+/* An empty run folder of a home that is not running, last touched an hour ago; its path. */
+static const char *make_stale_run_dir(void)
+{
+    static char path[CONFIG_STR_MAX];
+    struct timespec old[2] = { { .tv_sec = time(NULL) - 3600 }, { .tv_sec = time(NULL) - 3600 } };
+    (void)snprintf(path, sizeof path, "%s", e2e_config()->run_dir);
+    char *last = path + strlen(path) - 1;
+    *last = *last == '0' ? '1' : '0';
+    cr_assert(mkdir(path, 0711) == 0 || errno == EEXIST, "%s", path);
+    cr_assert_eq(utimensat(AT_FDCWD, path, old, 0), 0);
+    return path;
+}
+
 Test(leftovers, a_down_leaves_nothing_and_can_be_repeated)
 {
     a_job_runs();
@@ -154,7 +172,9 @@ Test(leftovers, a_down_leaves_nothing_and_can_be_repeated)
         cr_expect_eq(r.exit_code, 0, "down: %s%s", r.out.data, r.err.data);
         nothing_is_left();
     }
+    const char *stale = make_stale_run_dir();
     up();
+    cr_expect_neq(access(stale, F_OK), 0, "%s is left", stale);
     a_job_runs();
 }
 

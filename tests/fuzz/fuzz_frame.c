@@ -20,6 +20,10 @@ static union {
     guest_Kill kill;
     guest_Exit exit;
     guest_GuestError error;
+    guest_Collect collect;
+    guest_Artifact artifact;
+    guest_ArtifactEnd artifact_end;
+    guest_Collected collected;
 } message;
 
 static const pb_msgdesc_t *fields_of(enum frame_type type)
@@ -45,6 +49,14 @@ static const pb_msgdesc_t *fields_of(enum frame_type type)
         return guest_Exit_fields;
     case FRAME_ERROR:
         return guest_GuestError_fields;
+    case FRAME_COLLECT:
+        return guest_Collect_fields;
+    case FRAME_ARTIFACT:
+        return guest_Artifact_fields;
+    case FRAME_ARTIFACT_END:
+        return guest_ArtifactEnd_fields;
+    case FRAME_COLLECTED:
+        return guest_Collected_fields;
     default:
         return NULL; /* raw bytes, or nothing */
     }

@@ -7,12 +7,32 @@
 #include "common/base/cleanup.h"
 #include "common/model/job.h"
 #include "common/model/result.h"
+#include "common/model/tree.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static void check_tree(const struct tree *t)
+{
+    int leaves = 0;
+    assert(t->n <= JOB_TREE_NODES_MAX && t->depth <= JOB_TREE_DEPTH_MAX && t->nodes[0].end == t->n);
+    for (int i = 0; i < t->n; i++) {
+        const struct tree_node *n = &t->nodes[i];
+        assert(n->index == i && n->end > i && n->end <= t->n && n->parent < i);
+        assert(n->leaf == (n->end == i + 1) && n->n_children <= JOB_TREE_CHILDREN_MAX);
+        assert(n->leaf ? n->command.argc > 0 || n->keep : n->command.argc == 0);
+        assert(n->command.argc == 0 || n->command.argv[n->command.argc] == NULL);
+        assert(n->n_env <= JOB_ENV_MAX && n->expect && n->stdin_data);
+        leaves += n->leaf;
+    }
+    assert(leaves == t->n_leaves);
+}
+
 static void check(const struct job_spec *s)
 {
-    assert(s->template_name[0] && s->command.argc > 0 && s->command.argv[s->command.argc] == NULL);
+    assert(s->template_name[0] && s->tree && s->tree->n >= 1);
+    assert(s->command.argc > 0 || s->n_branches > 0 || s->keep.name);
+    assert(s->command.argc == 0 || s->command.argv[s->command.argc] == NULL);
+    check_tree(s->tree);
     for (int i = 0; i < s->n_files; i++) {
         assert(job_path_ok(s->files[i].path) && s->files[i].mode <= 0777);
         assert(s->files[i].content.len <= JOB_FILE_BYTES_MAX);

@@ -313,6 +313,8 @@ Test(store, requeue_of_lost_entries)
 
 /* ---- ends of attempts ---- */
 
+static const struct retry_policy at_once = { .attempts_max = 2, .waits_max = 4 };
+
 Test(store, commit_once_then_no_op)
 {
     submit_n(NULL, 1, NULL);
@@ -343,7 +345,8 @@ Test(store, stale_attempt_commits_nothing)
     struct dispatch_row row;
     dispatch_one(&row);
     bool dead = true;
-    OK(store_attempt_failed(&f.pg, row.job_id, 1, "w1", true, "worker lost", 0, 3, &dead, &err));
+    OK(store_attempt_failed(&f.pg, row.job_id, 1, "w1", RETRY_WORKER_LOST, "worker lost", &at_once,
+                            &dead, &err));
     cr_assert(!dead);
     struct job_result r;
     make_result(&r, VERDICT_ACCEPTED, "x", 1);
@@ -355,7 +358,8 @@ Test(store, stale_attempt_commits_nothing)
     cr_assert_eq(row.attempt, 2);
     cr_assert(!commit_one(row.job_id, 1, "w1", &r));
     cr_assert(commit_one(row.job_id, 2, "w2", &r));
-    OK(store_attempt_failed(&f.pg, row.job_id, 2, "w2", true, "too late", 0, 3, &dead, &err));
+    OK(store_attempt_failed(&f.pg, row.job_id, 2, "w2", RETRY_WORKER_LOST, "too late", &at_once,
+                            &dead, &err));
     char state[32];
     fixture_value(&f, "SELECT state || ' ' || verdict FROM jobs", state, sizeof state);
     cr_assert_str_eq(state, "completed accepted");
@@ -372,8 +376,8 @@ Test(store, attempts_exhausted_is_infra_error_and_free)
         struct dispatch_row row;
         sleep_ms(2);
         dispatch_one(&row);
-        OK(store_attempt_failed(&f.pg, row.job_id, attempt, "w", false, "sandbox \xff broke", 0, 2,
-                                &dead, &err));
+        OK(store_attempt_failed(&f.pg, row.job_id, attempt, "w", RETRY_BROKEN, "sandbox \xff broke",
+                                &at_once, &dead, &err));
         dispatch_rows_done(&row, 1);
     }
     cr_assert(dead);
@@ -389,6 +393,41 @@ Test(store, attempts_exhausted_is_infra_error_and_free)
     int64_t due;
     OK(store_next_due(&f.pg, &due, &err));
     cr_assert_eq(due, -1);
+}
+
+/* No sandbox, three times over: no attempt is used up, and what breaks afterwards is the first
+ * fault. */
+Test(store, waits_cost_no_attempt_and_end_too)
+{
+    struct id id;
+    submit_n(NULL, 1, &id);
+    bool dead = false;
+    static const enum retry_cause causes[] = { RETRY_NO_SANDBOX, RETRY_NO_SANDBOX, RETRY_BROKEN,
+                                               RETRY_NO_SANDBOX, RETRY_NO_SANDBOX };
+    for (int i = 0; i < 5; i++) {
+        struct dispatch_row row;
+        cr_assert_not(dead, "attempt %d", i);
+        sleep_ms(2);
+        dispatch_one(&row);
+        cr_assert_eq(row.attempt, i + 1);
+        OK(store_attempt_failed(&f.pg, row.job_id, row.attempt, "w", causes[i], "it does not start",
+                                &at_once, &dead, &err));
+        dispatch_rows_done(&row, 1);
+        if (i == 1) {
+            cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM attempts"), 0);
+            cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'retrying' "
+                                            "AND last_error = 'it does not start'"),
+                         1);
+        }
+    }
+    cr_assert(dead);
+    struct result_row row;
+    OK(store_job(&f.pg, id.text, &row, &err));
+    cr_assert_eq(row.state, STATE_DEAD);
+    cr_assert_eq(row.result.verdict, VERDICT_INFRA_ERROR);
+    cr_assert_str_eq(row.result.reason, "it does not start (no sandbox in 4 tries)");
+    cr_assert_eq(row.cost_nanousd, 0);
+    result_row_done(&row);
 }
 
 Test(store, a_bad_item_undoes_the_whole_commit)

@@ -72,6 +72,7 @@ static pid_t start_worker_at(const char *name, const char *pg_url)
     set("BROOD_WORKER_HEARTBEAT_MS", "100");
     set("BROOD_SCHEDULER_RETRY_BASE_MS", "1");
     set("BROOD_SCHEDULER_INFRA_ATTEMPTS_MAX", "2");
+    set("BROOD_SCHEDULER_INFRA_WAITS_MAX", "4");
     const char *program = getenv("BROOD_TEST_WORKER");
     program = program ? program : BROOD_BINARY_DIR "/brood-worker";
     (void)execl(program, "brood-worker", (char *)NULL);
@@ -290,9 +291,9 @@ Test(worker, killed_in_mid_job_then_a_second_attempt_elsewhere)
     cr_assert_eq(n, 1);
     cr_assert_str_eq(expired.worker, "w1");
     cr_assert_eq(fake_pool_releases(pool), 1, "its sandbox died with it");
-    bool dead;
-    OK(store_attempt_failed(&f.pg, expired.job_id, expired.attempt, expired.worker, true,
-                            "the worker was lost", 0, 3, &dead, &err));
+    const struct retry_policy policy = { .attempts_max = 3, .waits_max = 3 };
+    OK(store_attempt_failed(&f.pg, expired.job_id, expired.attempt, expired.worker,
+                            RETRY_WORKER_LOST, "the worker was lost", &policy, NULL, &err));
     const char *stream_id = expired.stream_id;
     OK(queue_claim_ack(&f.queue, &stream_id, 1, &err));
     pid_t second = start_worker("w2");
@@ -389,6 +390,51 @@ Test(worker, a_full_host_costs_no_attempt)
     struct id id = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
     expect_verdict(&id, VERDICT_ACCEPTED);
     cr_assert_eq(about(&id, "SELECT attempt FROM jobs WHERE id = $"), 1);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+/* Sandboxes that do not start cost waits, not attempts; the host that is well again runs the job.
+ */
+Test(worker, sandboxes_that_do_not_start_cost_no_attempt)
+{
+    fake_pool_stop(pool);
+    start_pool(POOL_BROKEN);
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    for (int i = 1; i <= 3; i++) {
+        await(&id,
+              "SELECT count(*) FROM jobs WHERE state = 'retrying' AND last_error LIKE '%still "
+              "loading%' AND id = $",
+              1);
+        cr_assert_eq(about(&id, ATTEMPTS), 0);
+        if (i == 3) {
+            fake_pool_stop(pool);
+            start_pool(POOL_GOOD);
+        }
+        dispatch(&f.pg, 1, NULL);
+    }
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    cr_assert_eq(about(&id, "SELECT attempt FROM jobs WHERE id = $"), 4);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+Test(worker, sandboxes_that_never_start_end_as_infra_error_with_the_reason)
+{
+    fake_pool_stop(pool);
+    start_pool(POOL_BROKEN);
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    for (int i = 1; i <= 3; i++) {
+        await(&id, "SELECT count(*) FROM jobs WHERE state = 'retrying' AND id = $", 1);
+        dispatch(&f.pg, 1, NULL);
+    }
+    expect_verdict(&id, VERDICT_INFRA_ERROR);
+    struct result_row row;
+    OK(store_job(&f.pg, id.text, &row, &err));
+    cr_assert(strstr(row.result.reason, "still loading"), "%s", row.result.reason);
+    cr_assert(strstr(row.result.reason, "no sandbox in 4 tries"), "%s", row.result.reason);
+    result_row_done(&row);
+    expect_queue_empty();
     cr_assert_eq(end_worker(pid), 0);
 }
 

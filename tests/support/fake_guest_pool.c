@@ -136,6 +136,13 @@ static bool serve(struct fake_pool *p, struct connection *c)
         refusal.body.error = (pool_PoolError){ .code = "no_capacity", .text = "the host is full" };
         reply(c->fd, &refusal, NULL, 0);
         return true;
+    case POOL_BROKEN:
+        refusal.id = m.id;
+        refusal.which_body = pool_PoolMessage_error_tag;
+        refusal.body.error = (pool_PoolError){ .code = "unavailable",
+                                               .text = "template: still loading after its time" };
+        reply(c->fd, &refusal, NULL, 0);
+        return true;
     case POOL_CLOSES:
         p->mode = POOL_GOOD;
         return false;

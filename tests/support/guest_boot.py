@@ -18,6 +18,7 @@ import tempfile
 import time
 
 HELLO, PING, IDENTITY, READY, FILE, FILE_DATA, RUN, STARTED, PULL, STDIN, OUTPUT, KILL, EXIT, ERROR = range(1, 15)
+COLLECT, ARTIFACT, ARTIFACT_DATA, ARTIFACT_END, COLLECTED = range(15, 20)
 CHUNK = 65536
 FIELDS = {
     HELLO: {1: 'protocol', 2: 'agent', 3: 'kernel', 4: 'warm_python', 5: 'runs_left'},
@@ -28,6 +29,9 @@ FIELDS = {
            8: 'oom_kills', 9: 'process_refusals', 10: 'leftover_processes', 11: 'disk_used_bytes', 12: 'disk_full',
            13: 'stdout_bytes', 14: 'stderr_bytes', 15: 'exec_error'},
     ERROR: {1: 'run', 2: 'user_fault', 3: 'what', 4: 'text'},
+    ARTIFACT: {1: 'run', 2: 'path', 3: 'mode', 4: 'type', 5: 'size', 6: 'target', 7: 'skipped'},
+    ARTIFACT_END: {1: 'run', 2: 'change'},
+    COLLECTED: {1: 'run', 2: 'files', 3: 'bytes', 4: 'truncated', 5: 'left_out', 6: 'unmatched'},
 }
 DEFAULT_LIMITS = {'memory': 256 << 20, 'processes': 64, 'disk': 64 << 20, 'files': 256, 'output': 1 << 20}
 
@@ -72,7 +76,7 @@ def decode(kind, data):
         key = number()
         if key & 7 == 2:
             n = number()
-            value = data[at:at + n].decode('utf-8', 'replace')
+            value = data[at:at + n].decode('utf-8', 'surrogateescape')
             at += n
         else:
             value = number()
@@ -183,7 +187,7 @@ class Guest:
         while True:
             if len(self.data) >= 8:
                 n, kind, stream, zero = struct.unpack_from('<IBBH', self.data)
-                if zero or n > CHUNK or not 1 <= kind <= 14:
+                if zero or n > CHUNK or not 1 <= kind <= 19:
                     raise GuestFailed(f'bad header {bytes(self.data[:8])}')
                 if len(self.data) >= 8 + n:
                     payload = bytes(self.data[8:8 + n])
@@ -287,3 +291,39 @@ class Guest:
     def run(self, argv, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0, kill_at_bytes=None, **options):
         self.start(argv, stdin=stdin, **options)
         return self.finish(stdin, kill_after_s, timeout_s, read_delay_s, kill_at_bytes)
+
+    def ask_collect(self, globs, files_max=1000, file_bytes_max=1 << 20, total_bytes_max=4 << 20):
+        packed = b''.join((g if isinstance(g, bytes) else g.encode()) + b'\0' for g in globs)
+        self.send(COLLECT, field(1, self.numbers) + field(2, packed) + field(3, files_max) + field(4, file_bytes_max) +
+                  field(5, total_bytes_max))
+
+    def collected(self, timeout_s=120):
+        """The answer to ask_collect: ({path: artifact with its data}, COLLECTED). ERROR is raised."""
+        found, current = {}, None
+        while True:
+            kind, _, payload = self.frame(timeout_s)
+            if kind == ARTIFACT:
+                assert current is None, 'an artifact within an artifact'
+                entry = decode(ARTIFACT, payload)
+                entry['data'] = bytearray()
+                assert entry['path'] not in found, entry
+                found[entry['path']] = entry
+                current = entry if entry['type'] == 1 and not entry['skipped'] else None
+            elif kind == ARTIFACT_DATA:
+                current['data'] += payload
+                assert len(current['data']) <= current['size']
+            elif kind == ARTIFACT_END:
+                assert len(current['data']) == current['size'], current['path']
+                current['change'] = decode(ARTIFACT_END, payload)['change']
+                current = None
+            elif kind == COLLECTED:
+                assert current is None
+                return found, decode(COLLECTED, payload)
+            elif kind == ERROR:
+                raise GuestFailed(decode(ERROR, payload)['text'])
+            elif kind != HELLO:
+                raise GuestFailed(f'frame {kind} during a collect')
+
+    def collect(self, globs, **limits):
+        self.ask_collect(globs, **limits)
+        return self.collected()

@@ -31,7 +31,9 @@ forbid "guest vmpool" "common/store/" "guest and vmpool include no store"
 forbid "common/base" "common/(wire|model|store)/" "common/base is the lowest layer"
 forbid "common/wire" "common/(model|store)/" "common/wire needs only common/base"
 forbid "common/model" "common/(wire|store)/" "common/model needs only common/base"
+forbid "common/report" "common/(wire|model|store)/" "common/report needs only common/base"
 forbid "$processes common/base common/wire common/model" "libpq|postgresql/|hiredis" \
     "libpq and hiredis are used in common/store only"
+forbid "$processes common/base common/wire common/model" "curl/" "libcurl is used in common/store only"
 [ $bad = 0 ] && echo "includes: as they should be"
 exit $bad

@@ -74,6 +74,8 @@ Test(config, file_then_environment)
     (void)setenv("BROOD_WORKER_SLOTS", "5", 1);
     (void)setenv("BROOD_POOL_WARM_MAX", "7", 1);
     (void)setenv("BROOD_TEST_ANYTHING", "ignored", 1);
+    (void)setenv("BROOD_TEMPLATES", "/nowhere", 1); /* the CLI's, no setting */
+    (void)setenv("BROOD_LOGS", "/nowhere", 1);      /* the scripts' */
     cr_assert_eq(config_load(&c, home, NULL, &err), 0, "%s", err.text);
     cr_assert_eq(c.worker_slots, 5);
     cr_assert_eq(c.pool_warm_max, 7);

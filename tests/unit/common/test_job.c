@@ -97,11 +97,13 @@ Test(job, json_itself)
 Test(job, json_bounds)
 {
     /* depth: the maximum gets as far as the field's own rule, one more does not */
-    refused("{\"x\":[[[[[[[]]]]]]]}", ERR_INVALID, "x: unknown field");
-    refused("{\"x\":[[[[[[[[]]]]]]]]}", ERR_INVALID, "nested deeper than 8");
+    refused("{\"x\":[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]}", ERR_INVALID,
+            "x: unknown field");
+    refused("{\"x\":[[[[[[[[[[[[[[[[[[[[[[[[]]]]]]]]]]]]]]]]]]]]]]]]}", ERR_INVALID,
+            "nested deeper than 24");
     too_much("{\"x\":[1", ",1", JOB_JSON_VALUES_MAX - 2, "]}", ERR_INVALID, "x: unknown field");
     too_much("{\"x\":[1", ",1", JOB_JSON_VALUES_MAX - 1, "]}", ERR_TOO_LARGE,
-             "more than 8192 values");
+             "more than 131072 values");
     /* brackets inside strings do not count */
     fits(HEAD ",\"stdin\":\"", "[{\\\"", 10000, "\"}");
     /* bytes of JSON */

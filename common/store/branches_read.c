@@ -1,0 +1,170 @@
+/* Branches and artifacts of a job, page by page: memory does not grow with the tree. */
+#include <assert.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "common/base/cleanup.h"
+#include "common/store/jobs.h"
+#include "common/store/pg_internal.h"
+
+enum {
+    COL_NODE,
+    COL_PARENT,
+    COL_LEAF,
+    COL_SCORE,
+    COL_WEIGHT,
+    COL_TRIES,
+    COL_PATH,
+    COL_NAMES,
+    COL_DETAIL,
+    COL_OUT_HEAD,
+    COL_OUT_TAIL,
+    COL_ERR_HEAD,
+    COL_ERR_TAIL,
+    COL_SETUP_OUT,
+    COL_SETUP_ERR
+};
+#define HEAD_COLUMNS                                                                               \
+    "SELECT node::int8, parent::int8, leaf::int::int8, score_micro::int8, weight, tries::int8, "   \
+    "path,"                                                                                        \
+    " name_path, detail"
+#define FROM_NODE                                                                                  \
+    " FROM branch_results WHERE job_id = $1::uuid AND attempt = (SELECT attempt FROM results "     \
+    "WHERE "                                                                                       \
+    "job_id = $1::uuid) AND node > $2::int ORDER BY node LIMIT $3::int"
+static const struct statement branch_page = {
+    "branch_page", HEAD_COLUMNS
+    ", stdout_head, stdout_tail, stderr_head, stderr_tail, setup_stdout, setup_stderr" FROM_NODE
+};
+static const struct statement branch_heads = { "branch_heads", HEAD_COLUMNS
+                                               ", ''::bytea, ''::bytea, ''::bytea, ''::bytea, "
+                                               "''::bytea, ''::bytea" FROM_NODE };
+/* $2 only this node or -1, $3 and $4 behind what, $5 max */
+static const struct statement artifact_page = {
+    "artifact_page", "SELECT node::int8, path, sha256, size_bytes, mode::int8, kind, target, "
+                     "stored::int::int8, reason"
+                     " FROM artifacts WHERE job_id = $1::uuid AND ($2::int < 0 OR node = $2::int)"
+                     " AND (node, path) > ($3::int, $4::bytea) ORDER BY node, path LIMIT $5::int"
+};
+
+static int no_job(const char *id, struct err *err)
+{
+    return err_set(err, ERR_INVALID, "job: \"%.60s\" is no id (36 characters, lower case)", id);
+}
+
+static void take(const PGresult *res, int row, int col, struct bytes *b)
+{
+    free(b->data);
+    b->len = 0;
+    b->data = pg_dup(res, row, col, &b->len);
+}
+
+static int read_branch(const PGresult *res, int i, struct branch_result *b, struct err *err)
+{
+    *b = (struct branch_result){ .node = (int)pg_bin_int(res, i, COL_NODE, 0),
+                                 .parent = (int)pg_bin_int(res, i, COL_PARENT, 0),
+                                 .leaf = pg_bin_int(res, i, COL_LEAF, 0) != 0,
+                                 .score_micro = (int32_t)pg_bin_int(res, i, COL_SCORE, 0),
+                                 .weight = pg_bin_int(res, i, COL_WEIGHT, 0),
+                                 .tries = (int)pg_bin_int(res, i, COL_TRIES, 0),
+                                 .path = pg_dup(res, i, COL_PATH, NULL),
+                                 .name_path = pg_dup(res, i, COL_NAMES, NULL) };
+    job_result_init(&b->result);
+    int rc = job_result_parse_detail(PQgetvalue(res, i, COL_DETAIL),
+                                     (size_t)PQgetlength(res, i, COL_DETAIL), &b->result, err);
+    if (rc < 0) {
+        return err_prefix(err, "stored result of branch %s", b->path);
+    }
+    take(res, i, COL_OUT_HEAD, &b->result.run.out.head);
+    take(res, i, COL_OUT_TAIL, &b->result.run.out.tail);
+    take(res, i, COL_ERR_HEAD, &b->result.run.err_out.head);
+    take(res, i, COL_ERR_TAIL, &b->result.run.err_out.tail);
+    take(res, i, COL_SETUP_OUT, &b->result.setup.out.head);
+    take(res, i, COL_SETUP_ERR, &b->result.setup.err_out.head);
+    return 0;
+}
+
+int store_branches(struct pg *pg, const char *job_id, int after_node, int max, bool with_output,
+                   struct branch_result *ret_rows, struct err *err)
+{
+    assert(max > 0 && max <= BRANCHES_PAGE_MAX && after_node >= 0);
+    if (!id_valid(job_id)) {
+        return no_job(job_id, err);
+    }
+    int rc = pg_ensure(pg, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct pg_params p = { .n = 0 };
+    pg_add_text(&p, job_id);
+    pg_add_int(&p, after_node);
+    pg_add_int(&p, max);
+    cleanup_pgresult PGresult *res = NULL;
+    int n = pg_run(pg, with_output ? &branch_page : &branch_heads, &p, true, &res, err);
+    for (int i = 0; i < n; i++) {
+        if ((rc = read_branch(res, i, &ret_rows[i], err)) < 0) {
+            for (int k = 0; k <= i; k++) {
+                branch_result_done(&ret_rows[k]);
+            }
+            return rc;
+        }
+    }
+    return n;
+}
+
+void artifact_row_done(struct artifact_row *row)
+{
+    free(row->artifact.path.data);
+    free(row->artifact.target.data);
+    memset(row, 0, sizeof *row);
+}
+
+static int read_artifact(const PGresult *res, int i, struct artifact_row *row, struct err *err)
+{
+    struct artifact *a = &row->artifact;
+    *row = (struct artifact_row){ .node = (int)pg_bin_int(res, i, 0, 0) };
+    take(res, i, 1, &a->path);
+    pg_copy(res, i, 2, a->sha256, sizeof a->sha256);
+    a->size_bytes = pg_bin_int(res, i, 3, 0);
+    a->mode = (uint32_t)pg_bin_int(res, i, 4, 0);
+    int kind = artifact_kind_parse(PQgetvalue(res, i, 5));
+    if (kind < 0) {
+        return err_set(err, ERR_DB, "an artifact has the unknown kind %s", PQgetvalue(res, i, 5));
+    }
+    a->kind = (enum artifact_kind)kind;
+    take(res, i, 6, &a->target);
+    a->stored = pg_bin_int(res, i, 7, 0) != 0;
+    pg_copy(res, i, 8, a->reason, sizeof a->reason);
+    return 0;
+}
+
+int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node,
+                    const struct bytes *after_path, int max, struct artifact_row *ret_rows,
+                    struct err *err)
+{
+    assert(max > 0 && max <= ARTIFACTS_PAGE_MAX);
+    if (!id_valid(job_id)) {
+        return no_job(job_id, err);
+    }
+    int rc = pg_ensure(pg, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct pg_params p = { .n = 0 };
+    pg_add_text(&p, job_id);
+    pg_add_int(&p, only_node);
+    pg_add_int(&p, after_node);
+    pg_add_bytes(&p, after_path ? after_path->data : NULL, after_path ? after_path->len : 0);
+    pg_add_int(&p, max);
+    cleanup_pgresult PGresult *res = NULL;
+    int n = pg_run(pg, &artifact_page, &p, true, &res, err);
+    for (int i = 0; i < n; i++) {
+        if ((rc = read_artifact(res, i, &ret_rows[i], err)) < 0) {
+            for (int k = 0; k <= i; k++) {
+                artifact_row_done(&ret_rows[k]);
+            }
+            return rc;
+        }
+    }
+    return n;
+}
