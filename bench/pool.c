@@ -73,19 +73,22 @@ static long process_of(int schedstat_fd)
     return strncmp(path, "/proc/", 6) == 0 ? strtol(path + 6, NULL, 10) : 0;
 }
 
-/* Kibibytes of Private_Clean and Private_Dirty; -1 when they cannot be read. */
+/* Kibibytes that only this process holds; -1 when they cannot be read. A page of the shared image
+ * that no other clone has mapped counts as Private_Dirty too (a memfd's pages are always dirty),
+ * but not as Anonymous; a page still shared with the seed is Anonymous, but not private. So of each
+ * mapping the smaller of the two. */
 static long private_kib(long pid)
 {
-    char path[64], line[256];
-    long sum = 0;
+    char path[64], line[512];
+    long sum = 0, dirty = 0, kib;
     bool any = false;
-    (void)snprintf(path, sizeof path, "/proc/%ld/smaps_rollup", pid);
+    (void)snprintf(path, sizeof path, "/proc/%ld/smaps", pid);
     cleanup_fclose FILE *f = pid > 0 ? fopen(path, "re") : NULL;
     while (f && fgets(line, sizeof line, f)) {
-        const char *colon = strchr(line, ':');
-        if (colon &&
-            (strncmp(line, "Private_Clean", 13) == 0 || strncmp(line, "Private_Dirty", 13) == 0)) {
-            sum += strtol(colon + 1, NULL, 10);
+        if (sscanf(line, "Private_Dirty: %ld kB", &kib) == 1) {
+            dirty = kib; /* comes before Anonymous, in each mapping */
+        } else if (sscanf(line, "Anonymous: %ld kB", &kib) == 1) {
+            sum += kib < dirty ? kib : dirty;
             any = true;
         }
     }

@@ -3,18 +3,20 @@
 #include <jansson.h>
 
 #include "cli/batch.h"
+#include "cli/branch_report.h"
 #include "cli/money.h"
 #include "cli/progress.h"
 
 static const struct argp argp = {
     .parser = cli_parse_key,
-    .args_doc = "BATCH|latest",
+    .args_doc = "BATCH|JOB|latest",
     .doc = "One table about a batch: verdicts, wall time, runs per second, submit-to-verdict "
-           "times, cost.\v"
+           "times, cost; or about a job: its branches, one a line.\v"
            "Exit status 1 when a job's verdict is not the one of its label expected_verdict.\n\n"
            "Examples:\n"
            "  brood report latest\n"
-           "  brood report latest --json | jq .runs_per_s\n",
+           "  brood report latest --json | jq .runs_per_s\n"
+           "  brood report $(brood results latest | jq -r .job | head -1)\n",
     .children = cli_globals,
 };
 
@@ -110,6 +112,19 @@ static void print_table(const char *batch, const struct batch_summary *s, const 
     }
 }
 
+/* 1: id is a job, and was reported; 0: it is none. */
+static int report_job(struct cli *cli, struct pg *pg, const char *id, struct err *err)
+{
+    struct result_row row;
+    int rc = store_job(pg, id, &row, err);
+    if (rc < 0) {
+        return rc == -ERR_NOT_FOUND ? 0 : rc;
+    }
+    rc = branch_report(cli, pg, &row, err);
+    result_row_done(&row);
+    return rc < 0 ? rc : 1;
+}
+
 int cmd_report(struct cli *cli, int argc, char **argv)
 {
     struct cli_opts o = { .cli = cli, .takes = &cli_takes_batch };
@@ -119,6 +134,10 @@ int cmd_report(struct cli *cli, int argc, char **argv)
     int rc = cli_begin(cli, &argp, argc, argv, &o, &pg, &batch);
     if (rc != 0) {
         return rc;
+    }
+    rc = report_job(cli, &pg, batch.text, &err);
+    if (rc != 0) {
+        return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
     }
     struct batch_summary *s = batch_summary_new(&pg, batch.text, &err);
     if (!s) {

@@ -155,13 +155,15 @@ static int ask_vmpool(struct up *up, struct err *err)
     return poolclient_status(up->cli->config.vmpool_socket, POOL_ANSWER_MS, &reply, err);
 }
 
-/* It has made its consumer group and opened its connections when it answers nothing wrong; living
- * is what can be seen. */
+/* It says so itself, after its first turn with both Redis and Postgres. */
 static int ask_scheduler(struct up *up, struct err *err)
 {
-    (void)up;
-    (void)err;
-    return 0;
+    cleanup_queue struct queue q = { 0 };
+    int rc = queue_open(&q, up->cli->config.redis_url, err);
+    rc = rc < 0 ? rc : queue_scheduler_alive(&q, up->services.all[SVC_SCHEDULER].pid, err);
+    return rc == 0  ? err_set(err, ERR_UNAVAILABLE, "no sign of life from the scheduler")
+           : rc > 0 ? 0
+                    : rc;
 }
 
 static int ask_worker(struct up *up, struct err *err)

@@ -13,7 +13,11 @@ static void put_stream(json_t *obj, const char *name, const struct stream_result
     (void)json_object_set_new(obj, key, json_integer((json_int_t)s->total_bytes));
     (void)snprintf(key, sizeof key, "%s_truncated", name);
     (void)json_object_set_new(obj, key, json_boolean(s->truncated));
-    if (s->truncated) {
+    if (s->cut_bytes) {
+        (void)snprintf(key, sizeof key, "%s_cut_bytes", name);
+        (void)json_object_set_new(obj, key, json_integer(s->cut_bytes));
+    }
+    if (s->truncated || s->cut_bytes) {
         (void)snprintf(key, sizeof key, "%s_tail", name);
         (void)json_put_bytes(obj, key, s->tail.data ? s->tail.data : "", s->tail.len);
     }
@@ -58,6 +62,38 @@ static json_t *limits_json(const struct job_limits *l)
     return obj;
 }
 
+static json_t *warnings_json(const struct job_result *r)
+{
+    json_t *list = json_array();
+    for (int i = 0; i < r->n_warnings; i++) {
+        (void)json_array_append_new(list, json_string(r->warnings[i]));
+    }
+    return list;
+}
+
+/* What only some jobs have. */
+static void put_extras(json_t *obj, const struct job_result *r)
+{
+    if (r->setup_steps > 1) {
+        (void)json_object_set_new(obj, "setup_steps", json_integer(r->setup_steps));
+        (void)json_object_set_new(
+            obj, "setup_failed", r->setup_failed < 0 ? json_null() : json_integer(r->setup_failed));
+    }
+    if (r->tree.nodes > 0) {
+        const struct result_tree *t = &r->tree;
+        (void)json_object_set_new(
+            obj, "tree",
+            json_pack("{s:i, s:i, s:i, s:i, s:i, s:i, s:i, s:o}", "nodes", t->nodes, "leaves",
+                      t->leaves, "accepted", t->accepted, "failed", t->failed, "skipped",
+                      t->skipped, "cancelled", t->cancelled, "score_micro", t->score_micro,
+                      "first_failed",
+                      t->first_failed < 0 ? json_null() : json_integer(t->first_failed)));
+    }
+    if (r->n_warnings > 0) {
+        (void)json_object_set_new(obj, "warnings", warnings_json(r));
+    }
+}
+
 static void put_result(json_t *obj, const struct job_result *r)
 {
     (void)json_object_set_new(obj, "reason", json_string(r->reason));
@@ -81,6 +117,7 @@ static void put_result(json_t *obj, const struct job_result *r)
     (void)json_object_set_new(obj, "worker", json_string(r->worker));
     (void)json_object_set_new(obj, "vcpus", json_integer(r->vcpus));
     (void)json_object_set_new(obj, "memory_mib", json_integer(r->memory_mib));
+    put_extras(obj, r);
 }
 
 json_t *result_to_json(const struct result_row *row)
@@ -108,6 +145,24 @@ json_t *result_to_json(const struct result_row *row)
     if (row->last_error) {
         (void)json_object_set_new(obj, "last_error", json_string(row->last_error));
     }
+    return obj;
+}
+
+json_t *branch_to_json(const struct branch_result *b)
+{
+    const struct job_result *r = &b->result;
+    json_t *obj = json_object();
+    (void)json_object_set_new(obj, "node", json_integer(b->node));
+    (void)json_object_set_new(obj, "parent", json_integer(b->parent));
+    (void)json_object_set_new(obj, "path", json_string(b->path));
+    (void)json_object_set_new(obj, "name", json_string(b->name_path));
+    (void)json_object_set_new(obj, "leaf", json_boolean(b->leaf));
+    (void)json_object_set_new(obj, "verdict", json_string(verdict_word(r->verdict)));
+    (void)json_object_set_new(obj, "score_micro", json_integer(b->score_micro));
+    (void)json_object_set_new(obj, "weight", json_integer(b->weight));
+    (void)json_object_set_new(obj, "tries", json_integer(b->tries));
+    put_result(obj, r);
+    (void)json_object_set_new(obj, "measured_ms", json_integer(r->measured_ms));
     return obj;
 }
 

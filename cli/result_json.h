@@ -6,6 +6,8 @@
 
 /* New reference. */
 json_t *result_to_json(const struct result_row *row);
+/* A node below it, an object of `branches`; new reference. */
+json_t *branch_to_json(const struct branch_result *b);
 /* The label `expected_verdict` of the job: true when there is one; value (alternatives divided by
  * '|') into out. */
 bool result_expected(const struct result_row *row, char *out, size_t room);

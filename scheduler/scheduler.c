@@ -3,6 +3,7 @@
 #include <assert.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
@@ -85,7 +86,15 @@ static int look_after(struct scheduler *s, struct err *err)
         rc = scheduler_requeue_lost(s, err);
         s->lost_at_ms = now + SCHED_LOST_MS;
     }
-    return rc;
+    if (rc == 0 && now >= s->tidy_at_ms) {
+        rc = queue_consumers_tidy(&s->queue, SCHED_TIDY_IDLE_MS, err);
+        s->tidy_at_ms = now + SCHED_TIDY_MS;
+    }
+    if (rc >= 0 && now >= s->beat_at_ms) { /* last: everything before it has gone well */
+        rc = queue_scheduler_beat(&s->queue, getpid(), SCHED_BEAT_TTL_MS, err);
+        s->beat_at_ms = now + SCHED_BEAT_MS;
+    }
+    return rc < 0 ? rc : 0;
 }
 
 int scheduler_turn(struct scheduler *s, int64_t wait_ms_max, struct err *err)
@@ -148,6 +157,9 @@ void scheduler_run(struct scheduler *s, const volatile sig_atomic_t *stop)
         for (int64_t left; !*stop && (left = until - mono_ms()) > 0;) {
             sleep_ms(left < STOP_LOOK_MS ? left : STOP_LOOK_MS);
         }
+    }
+    if (connected) {
+        (void)!queue_scheduler_gone(&s->queue, getpid(), &err); /* it expires by itself too */
     }
     log_end(s);
 }

@@ -16,10 +16,14 @@
 #include "scheduler/outage.h"
 
 #define SCHED_CONSUMER "scheduler"
-#define SCHED_IDLE_MS 100      /* longest wait on intake */
-#define SCHED_BACKLOG_MS 10    /* wait while jobs are waiting for room */
-#define SCHED_SWEEP_MS 500     /* look for waiting jobs that nobody announced */
-#define SCHED_WORKERS_MS 500   /* how old the count of live slots may be */
+#define SCHED_IDLE_MS 100    /* longest wait on intake */
+#define SCHED_BACKLOG_MS 10  /* wait while jobs are waiting for room */
+#define SCHED_SWEEP_MS 500   /* look for waiting jobs that nobody announced */
+#define SCHED_WORKERS_MS 500 /* how old the count of live slots may be */
+#define SCHED_BEAT_MS 1000   /* between two signs of life */
+#define SCHED_BEAT_TTL_MS 10000
+#define SCHED_TIDY_MS 60000 /* between two looks for consumers that nobody is any more */
+#define SCHED_TIDY_IDLE_MS 60000
 #define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
 #define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
 #define SCHED_TEMPLATES_MAX 64
@@ -39,8 +43,8 @@ struct scheduler {
     bool recover;   /* the group may hold entries that were taken and not finished */
     bool announced; /* rows are known to be new since the last dispatch */
     bool backlog;   /* more jobs wait than there was room for */
-    int64_t slots, slots_at_ms, sweep_at_ms, due_at_ms, leases_at_ms,
-        lost_at_ms; /* mono_ms; due -1: none */
+    int64_t slots, slots_at_ms, sweep_at_ms, due_at_ms, leases_at_ms, lost_at_ms, tidy_at_ms,
+        beat_at_ms; /* mono_ms; due -1: none */
     int64_t intake_mean_bytes;
     struct template_slot templates[SCHED_TEMPLATES_MAX];
     int64_t n_submitted, n_rejected, n_dispatched, n_expired,

@@ -493,38 +493,14 @@ static int machine_process_id(const struct machine *m)
     return (int)m->pid;
 }
 
-/* First line of `qemu --version`, which names Debian's revision too. */
-static int read_version(struct engine_host *host, struct err *err)
-{
-    const char *binary;
-    int rc = qemu_binary(host->kvm, &binary, err);
-    if (rc < 0) {
-        return rc;
-    }
-    char command[512], line[128] = "";
-    (void)snprintf(command, sizeof command, "%s --version 2>/dev/null", binary);
-    FILE *p = popen(command, "re");
-    if (!p) {
-        return err_sys(err, "%s", command);
-    }
-    char *got = fgets(line, sizeof line, p);
-    (void)pclose(p);
-    line[strcspn(line, "\n")] = 0;
-    static const char prefix[] = "QEMU emulator version ";
-    if (!got || strncmp(line, prefix, sizeof prefix - 1) != 0) {
-        return err_set(err, ERR_UNSUPPORTED, "%s: no version in \"%.60s\"", command, line);
-    }
-    (void)snprintf(host->vmm_version, sizeof host->vmm_version, "%.63s", line + sizeof prefix - 1);
-    return 0;
-}
-
 static int probe(struct engine_host *ret_host, struct err *err)
 {
     struct engine_host host = { 0 };
     host.kvm = kvm_probe(host.reason, sizeof host.reason);
     qemu_describe(&host);
-    int rc = read_version(&host, err);
-    if (rc < 0) {
+    const char *binary;
+    int rc = qemu_binary(host.kvm, &binary, err);
+    if (rc < 0 || (rc = qemu_version(binary, host.vmm_version, sizeof host.vmm_version, err)) < 0) {
         return rc;
     }
     host.tsc_khz = host.kvm ? 0 : tsc_measure_khz();

@@ -26,6 +26,9 @@ struct qemu_args {
 /* Path of the binary: $BROOD_TEST_QEMU in tests, else found by access(2). -ERR_UNSUPPORTED when
  * there is none. */
 MUST_CHECK int qemu_binary(bool kvm, const char **ret_path, struct err *err);
+/* What `binary --version` says after "QEMU emulator version ", cut to room: Debian's revision too.
+ * Blocks for at most 20 s. -ERR_UNSUPPORTED when it says something else, -ERR_TIMEOUT. */
+MUST_CHECK int qemu_version(const char *binary, char *ret_version, size_t room, struct err *err);
 /* machine and cpu_model of host, from its kvm. */
 void qemu_describe(struct engine_host *host);
 /* Fill *ret_args; qemu_args_done frees it. */

@@ -48,6 +48,7 @@ struct pool_snapshot {
     uint32_t refusals;          /* in a row */
     enum err_code refused_code; /* what requests are told while refused */
     int64_t retry_at_ms;
+    int64_t begun_ms; /* when it was last wanted from disk: how long reading and building take */
     char reason[ENGINE_TEXT_MAX];
     uint64_t clones_total, hits_total;
     struct pool_vm *seed; /* in state SEED; NULL: clones are loaded one by one */
@@ -140,5 +141,8 @@ const char *snapshot_word(const struct pool_snapshot *s);
 void lease_serve_waiters(struct pool *p);
 /* The sandbox is warm and meant for this client. */
 void lease_grant(struct pool_vm *vm, void *client, uint32_t id);
+/* What a request is told that has waited for its time: where its snapshot stands, for how long. */
+void lease_late(const struct pool_snapshot *s, int64_t now_ms, uint64_t used_mib, uint64_t max_mib,
+                struct err *err);
 void lease_expire(struct pool *p, int64_t now_ms);
 void lease_fail_waiters(struct pool_snapshot *s, const struct err *err);

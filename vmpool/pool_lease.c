@@ -104,6 +104,29 @@ void lease_serve_waiters(struct pool *p)
     }
 }
 
+void lease_late(const struct pool_snapshot *s, int64_t now_ms, uint64_t used_mib, uint64_t max_mib,
+                struct err *err)
+{
+    long long since_s = (now_ms - s->begun_ms) / 1000;
+    switch (s->state) {
+    case SNAPSHOT_READING:
+        (void)err_set(err, ERR_NO_CAPACITY, "snapshot of template %s is still being loaded, %lld s",
+                      s->name, since_s);
+        return;
+    case SNAPSHOT_BUILDING:
+    case SNAPSHOT_SEALING:
+        (void)err_set(err, ERR_NO_CAPACITY,
+                      "snapshot of template %s is still being made (the template boots), %lld s",
+                      s->name, since_s);
+        return;
+    default:
+        (void)err_set(err, ERR_NO_CAPACITY,
+                      "template %s: no sandbox became free within %d ms (%llu of %llu MiB in use)",
+                      s->name, POOL_LEASE_WAIT_MS, (unsigned long long)used_mib,
+                      (unsigned long long)max_mib);
+    }
+}
+
 void lease_expire(struct pool *p, int64_t now_ms)
 {
     struct pool_waiter *w;
@@ -112,10 +135,8 @@ void lease_expire(struct pool *p, int64_t now_ms)
         struct err err;
         void *client = w->client;
         uint32_t id = w->id;
-        (void)err_set(&err, ERR_NO_CAPACITY,
-                      "template %s: no sandbox became free within %d ms (%llu of %lld MiB in use)",
-                      w->snapshot->name, POOL_LEASE_WAIT_MS, (unsigned long long)pool_used_mib(p),
-                      (long long)p->config.pool_memory_mib_max);
+        lease_late(w->snapshot, now_ms, pool_used_mib(p), (uint64_t)p->config.pool_memory_mib_max,
+                   &err);
         drop_waiter(p, w);
         p->callbacks.refused(client, id, &err);
     }

@@ -240,6 +240,7 @@ void snapshot_want(struct pool_snapshot *s)
     }
     struct snapshot_job *j = new_job(s);
     s->state = SNAPSHOT_READING;
+    s->begun_ms = mono_ms();
     if (background_run(s->pool->background, read_work, read_done, j, &err) < 0) {
         free(j);
         snapshot_refuse(s, ERR_UNAVAILABLE, err.text);

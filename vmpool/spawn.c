@@ -51,7 +51,8 @@ static void child_run(const struct spawn_options *o, pid_t parent)
     int park[SPAWN_FDS_MAX];
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
     int errfd = fcntl(o->stderr_fd >= 0 ? o->stderr_fd : null, F_DUPFD_CLOEXEC, FD_PARK);
-    if (null < 0 || errfd < 0) {
+    int outfd = fcntl(o->stdout_fd > 0 ? o->stdout_fd : null, F_DUPFD_CLOEXEC, FD_PARK);
+    if (null < 0 || errfd < 0 || outfd < 0) {
         _exit(127);
     }
     for (int i = 0; i < o->n_fds; i++) {
@@ -60,7 +61,7 @@ static void child_run(const struct spawn_options *o, pid_t parent)
             _exit(127);
         }
     }
-    if (dup2(null, 0) < 0 || dup2(null, 1) < 0 || dup2(errfd, 2) < 0) {
+    if (dup2(null, 0) < 0 || dup2(outfd, 1) < 0 || dup2(errfd, 2) < 0) {
         _exit(127);
     }
     for (int i = 0; i < o->n_fds; i++) {

@@ -16,7 +16,8 @@ struct spawn_options {
     char *const *envp; /* NULL: ours */
     const struct spawn_fd *fds;
     int n_fds;
-    int stderr_fd; /* becomes 2; -1: /dev/null. 0 and 1 are always /dev/null */
+    int stderr_fd; /* becomes 2; -1: /dev/null. 0 is always /dev/null */
+    int stdout_fd; /* becomes 1; 0: /dev/null */
 };
 
 /* Start it: SIGKILL when this process dies (also when it died between fork and prctl), a session of

@@ -25,7 +25,7 @@ void branch_result_done(struct branch_result *b)
     free(b->path);
     free(b->name_path);
     job_result_done(&b->result);
-    artifact_list_done(&b->artifacts);
+    manifest_done(&b->artifacts);
     b->path = b->name_path = NULL;
 }
 
@@ -44,6 +44,26 @@ void branch_results_free(struct branch_result *b, int n)
         branch_result_done(&b[i]);
     }
     free(b);
+}
+
+void job_result_take_manifest(struct job_result *r, const struct manifest *m)
+{
+    for (size_t i = 0; i < m->n; i++) {
+        const struct artifact *a = &m->files[i];
+        r->artifacts.listed++;
+        r->artifacts.stored += a->stored;
+        r->artifacts.stored_bytes += a->stored && a->type == ARTIFACT_FILE ? (int64_t)a->size : 0;
+    }
+    for (size_t i = 0; i < m->unmatched_len; i += strlen(m->unmatched + i) + 1) {
+        job_result_warn(r, "artifacts: %s matched nothing", m->unmatched + i);
+    }
+    if (m->truncated) {
+        job_result_warn(r, "artifacts: not everything that matches is listed");
+    }
+    if (m->left_out > 0) {
+        job_result_warn(r, "artifacts: %u could not be listed: too deep, or the path too long",
+                        m->left_out);
+    }
 }
 
 static int64_t stream_bytes(const struct stream_result *s)

@@ -6,7 +6,7 @@
  * and counted (stream_result.cut_bytes), after the verdict was found: cutting changes no verdict.
  */
 #pragma once
-#include "common/model/artifact.h"
+#include "common/model/manifest.h"
 #include "common/model/result.h"
 #include "common/model/usage.h"
 
@@ -17,9 +17,9 @@ struct branch_result {
     char *name_path; /* "build/fast" */
     int64_t weight;
     int32_t score_micro;
-    int tries;                /* how often its fork was started; 0: never */
-    struct job_result result; /* setup and run as a job's; verdict NONE only before the end */
-    struct artifact_list artifacts;
+    int tries;                 /* how often its fork was started; 0: never */
+    struct job_result result;  /* setup and run as a job's; verdict NONE only before the end */
+    struct manifest artifacts; /* see job_result_take_manifest */
     bool billed;
     struct usage_record usage[METER_COUNT]; /* branch tree_usage_branch(); when billed */
 };
@@ -31,6 +31,10 @@ void branch_result_done(struct branch_result *b);
 struct tree;
 struct branch_result *branch_results_new(const struct tree *t);
 void branch_results_free(struct branch_result *b, int n);
+
+/* Note in r what m holds: the sums, and a warning for each pattern that matched nothing and for
+ * what could not be listed. For the job's own result call it with every node's. */
+void job_result_take_manifest(struct job_result *r, const struct manifest *m);
 
 /* Cut so that all output of b[0..n) together is at most max bytes: an amount per branch is found
  * such that those below it stay whole. Deterministic; may be called again when more has come, and

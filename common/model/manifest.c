@@ -97,7 +97,7 @@ static void put(json_t *obj, const char *key, json_t *v)
     }
 }
 
-static json_t *file_json(const struct artifact *a)
+json_t *artifact_to_json(const struct artifact *a)
 {
     json_t *o = json_object();
     char mode[8];
@@ -135,7 +135,7 @@ char *manifest_json(const struct manifest *m)
     put(root, "left_out", json_integer(m->left_out));
     put(root, "bytes_stored", json_integer((json_int_t)m->bytes_stored));
     for (size_t i = 0; i < m->n; i++) {
-        (void)json_array_append_new(files, file_json(&m->files[i]));
+        (void)json_array_append_new(files, artifact_to_json(&m->files[i]));
     }
     for (size_t at = 0; at < m->unmatched_len; at += strlen(m->unmatched + at) + 1) {
         json_t *glob = json_string(m->unmatched + at);

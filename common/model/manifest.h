@@ -81,6 +81,9 @@ char *manifest_json(const struct manifest *m);
 /* Read it back, checking everything as if a stranger wrote it. Unknown names are ignored. */
 MUST_CHECK int manifest_parse(const char *json, size_t len, struct manifest *ret_m,
                               struct err *err);
+struct json_t;
+/* One file as it stands in the manifest; new reference. */
+struct json_t *artifact_to_json(const struct artifact *a);
 const char *artifact_type_word(enum artifact_type t);
 const char *artifact_reason_word(enum artifact_reason r); /* "" for ARTIFACT_OK */
 

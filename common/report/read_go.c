@@ -126,14 +126,21 @@ static void keep(struct go *g, struct open_test *t, struct report_slice s)
     g->kept_bytes += t->output.len - before;
 }
 
-/* "    x_test.go:12: text": the first such line. */
+/* "    x_test.go:12: text" of testing.T, which prints no folders; in a panic's trace the first line
+ * in a test file. */
+static bool own_file(struct report_slice file)
+{
+    bool test_file = file.n > 8 && memcmp(file.s + file.n - 8, "_test.go", 8) == 0;
+    bool go_file = file.n > 3 && memcmp(file.s + file.n - 3, ".go", 3) == 0;
+    return !memchr(file.s, ' ', file.n) && (test_file || (go_file && !memchr(file.s, '/', file.n)));
+}
+
 static void find_place(struct report_slice text, struct report_new *c)
 {
     while (text.n) {
         struct report_slice line = slice_trim(slice_line(&text)), file;
         int number;
-        if (slice_file_line(line, &file, &number) && !memchr(file.s, ' ', file.n) &&
-            memmem(file.s, file.n, ".go", 3)) {
+        if (slice_file_line(line, &file, &number) && own_file(file)) {
             c->file = file;
             c->line = number;
             const char *rest = memchr(line.s + file.n + 1, ':', line.n - file.n - 1);

@@ -59,10 +59,11 @@ struct junit {
     struct level levels[REPORT_DEPTH_MAX];
     struct buf suite;                 /* names of the open suites, joined */
     int declared_tests, declared_bad; /* of the root, or added up over its suites; -1: not said */
+    size_t loose;                     /* cases right below testsuites, which no suite has counted */
     /* the open case */
     bool open, from_suite;
-    bool bad, skipped, todo, cut;
-    enum report_status status;
+    bool bad, skipped, todo, notrun, own_status, cut;
+    enum report_status status, said; /* said: by the attribute status */
     unsigned attempts;
     int line;
     int64_t time_us;
@@ -110,8 +111,8 @@ static void open_case(struct junit *j)
         buf_reset(all[i]);
     }
     j->open = true;
-    j->from_suite = j->bad = j->skipped = j->todo = j->cut = false;
-    j->status = REPORT_PASSED;
+    j->from_suite = j->bad = j->skipped = j->todo = j->notrun = j->own_status = j->cut = false;
+    j->status = j->said = REPORT_PASSED;
     j->attempts = 1;
     j->line = 0;
     j->time_us = -1;
@@ -147,17 +148,14 @@ static void close_case(struct junit *j)
     j->open = false;
     j->into = NULL;
     struct report_slice text = slice_buf(&j->text), message = slice_trim(slice_buf(&j->message));
-    bool marked =
-        j->status == REPORT_PENDING || j->status == REPORT_OTHER; /* by our own property */
     if (j->todo) {
         j->status = REPORT_PENDING; /* node writes todo and failure; todo means "may fail" */
-    } else if (!j->bad && !marked) {
-        j->status = j->skipped ? REPORT_SKIPPED : status_word(slice_buf(&j->raw_status));
-    }
-    /* CTest calls a program that is missing "notrun" and counts it as failed all the same */
-    if (j->skipped && slice_is(slice_buf(&j->raw_status), "notrun") &&
-        slice_starts(message, "Unable to find")) {
-        j->status = REPORT_ERROR;
+    } else if (!j->bad && j->status == REPORT_PASSED) { /* else it has a brood.status */
+        j->status = j->skipped ? REPORT_SKIPPED : j->said;
+        /* CTest calls a program that is missing "notrun" and counts it as failed all the same */
+        if (j->skipped && j->notrun && slice_starts(message, "Unable to find")) {
+            j->status = REPORT_ERROR;
+        }
     }
     if (message.n == 0) {
         message = report_first_line(text);
@@ -186,6 +184,7 @@ static void close_case(struct junit *j)
         .status = j->status,
         .cut = j->cut,
     };
+    j->loose += j->depth == 1 && j->levels[0].element == E_ROOT;
     int rc = report_add(j->r, &c, j->err);
     if (rc < 0) {
         stop(j, rc);
@@ -238,6 +237,8 @@ static void start_case(struct junit *j, const char *const *atts)
     if (result && strcmp(result, "completed") != 0) {
         set(j, &j->raw_status, result);
     }
+    j->notrun = slice_is(slice_buf(&j->raw_status), "notrun");
+    j->said = status_word(slice_buf(&j->raw_status));
     j->line = report_parse_count(slice_str(attr(atts, "line")));
     j->time_us = report_parse_time(slice_str(attr(atts, "time")), 1000000);
 }
@@ -252,7 +253,7 @@ static void start_outcome(struct junit *j, enum element e, const char *const *at
     bool first = !j->bad && !j->skipped;
     if (e == E_SKIPPED) {
         j->skipped = true;
-        j->todo |= type && strcmp(type, "todo") == 0;
+        j->todo |= !j->own_status && type && strcmp(type, "todo") == 0;
     } else {
         j->status =
             e == E_ERROR || (j->bad && j->status == REPORT_ERROR) ? REPORT_ERROR : REPORT_FAILED;
@@ -298,9 +299,12 @@ static void property(struct junit *j, const char *const *atts)
         int n = report_parse_count(slice_str(value));
         j->attempts = n > 0 ? (unsigned)n : 1;
     } else if (strcmp(name, "brood.status") == 0 && !j->bad) {
-        /* only the statuses that JUnit has no element for, and never in place of a failure */
+        /* what JUnit's elements cannot say, and never in place of a failure */
         enum report_status s = report_status_of(value);
-        j->status = s == REPORT_PENDING || s == REPORT_OTHER ? s : j->status;
+        bool known = s == REPORT_PENDING || s == REPORT_OTHER || s == REPORT_SKIPPED;
+        j->status = known ? s : j->status;
+        j->todo &= !known;
+        j->own_status |= known;
     }
 }
 
@@ -475,9 +479,9 @@ static void check_declared(struct junit *j)
     if (r->n_cases == 0) {
         report_note(r, "junit: no test in the report");
     }
-    if (j->declared_tests >= 0 && (size_t)j->declared_tests != r->n_cases) {
-        report_note(r, "junit: the report says %d tests and holds %zu", j->declared_tests,
-                    r->n_cases);
+    size_t counted = r->n_cases - j->loose;
+    if (j->declared_tests >= 0 && (size_t)j->declared_tests != counted) {
+        report_note(r, "junit: the report says %d tests and holds %zu", j->declared_tests, counted);
     }
     if (j->declared_bad > 0 &&
         r->count[REPORT_FAILED] + r->count[REPORT_ERROR] + r->count[REPORT_PENDING] == 0) {

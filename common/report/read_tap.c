@@ -164,6 +164,24 @@ static void unescape(struct buf *to, struct report_slice s, bool *cut)
     }
 }
 
+/* Criterion ends a name with "  (0.01s)". */
+static void take_time(struct tap *t)
+{
+    size_t n = t->name.len, at = n;
+    while (at > 0 && t->name.data[at - 1] != '(') {
+        at--;
+    }
+    if (at < 4 || n < 3 || memcmp(t->name.data + n - 2, "s)", 2) != 0 ||
+        memcmp(t->name.data + at - 3, "  (", 3) != 0) {
+        return;
+    }
+    int64_t time_us = report_parse_time(slice_of(t->name.data + at, n - 2 - at), 1000000);
+    if (time_us >= 0) {
+        t->c.time_us = time_us;
+        t->name.len = at - 3;
+    }
+}
+
 static void directive(struct tap *t, struct report_slice s, bool ok)
 {
     s = slice_trim(s);
@@ -216,6 +234,7 @@ static int test_line(struct tap *t, int depth, bool ok, struct report_slice rest
     }
     size_t hash = find_hash(rest);
     unescape(&t->name, slice_trim(slice_of(rest.s, hash)), &t->cut);
+    take_time(t);
     if (t->name.len == 0 && number.n) {
         add(&t->name, SLICE("test "), &t->cut);
         add(&t->name, number, &t->cut);
@@ -279,7 +298,7 @@ static void yaml_line(struct tap *t, size_t indent, struct report_slice s)
         return;
     }
     struct report_slice key = slice_trim(slice_of(s.s, (size_t)(colon - s.s)));
-    struct report_slice value = slice_trim(slice_of(colon + 1, s.n - key.n - 1));
+    struct report_slice value = slice_trim(slice_of(colon + 1, s.n - (size_t)(colon + 1 - s.s)));
     if (value.n >= 2 && (value.s[0] == '\'' || value.s[0] == '"') &&
         value.s[value.n - 1] == value.s[0]) {
         value = slice_of(value.s + 1, value.n - 2);

@@ -255,15 +255,14 @@ int report_prefix_suites(struct report *r, size_t first, struct report_slice pre
     for (size_t i = first; i < r->n_cases; i++) {
         struct report_case *c = &r->cases[i];
         if (before != c->suite) {
-            char joined[2 * REPORT_NAME_BYTES_MAX + 8];
+            cleanup_buf struct buf joined;
+            buf_init(&joined, 2 * REPORT_NAME_BYTES_MAX + 8);
             before = c->suite;
-            int keep =
-                prefix.n < REPORT_NAME_BYTES_MAX ? (int)prefix.n : (int)REPORT_NAME_BYTES_MAX;
-            int n = snprintf(joined, sizeof joined, "%.*s%s%s", keep, prefix.s,
-                             before[0] ? " > " : "", before);
-            assert(n > 0 && (size_t)n < sizeof joined);
-            after = store(r, slice_of(joined, strlen(joined)), REPORT_NAME_BYTES_MAX, NULL, false,
-                          &c->cut);
+            size_t keep = prefix.n < REPORT_NAME_BYTES_MAX ? prefix.n : REPORT_NAME_BYTES_MAX;
+            report_append(&joined, prefix.s, keep, &c->cut); /* may hold NUL */
+            report_append(&joined, " > ", before[0] ? 3 : 0, &c->cut);
+            report_append(&joined, before, strlen(before), &c->cut);
+            after = store(r, slice_buf(&joined), REPORT_NAME_BYTES_MAX, NULL, false, &c->cut);
             if (!after) {
                 return too_many_names(err);
             }

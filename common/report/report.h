@@ -21,7 +21,7 @@
 
 #define REPORT_INPUT_BYTES_MAX (32u << 20) /* one report read; GitLab's maximum is 30 MB */
 #define REPORT_CASES_MAX 200000u           /* cases of one report, merged ones too */
-#define REPORT_NAME_BYTES_MAX 4096u        /* suite, classname, name, file */
+#define REPORT_NAME_BYTES_MAX 1024u        /* suite, classname, name, file */
 #define REPORT_MESSAGE_BYTES_MAX 4096u     /* the one-line message */
 #define REPORT_TEXT_BYTES_MAX 65536u       /* text, stdout, stderr: each */
 #define REPORT_WORD_BYTES_MAX 128u         /* type, raw status, shard */
@@ -31,7 +31,7 @@
 #define REPORT_NOTE_BYTES_MAX 512u         /* one remark */
 #define REPORT_DEPTH_MAX 32             /* nested suites, XML elements, JSON values, TAP subtests */
 #define REPORT_JSON_VALUES_MAX 1000000u /* values of one JSON document */
-#define REPORT_OUTPUT_BYTES_MAX (512u << 20) /* a buffer that holds any report written */
+#define REPORT_OUTPUT_BYTES_MAX (128u << 20) /* a buffer that holds any report written */
 #define REPORT_TIME_US_MAX (INT64_C(100000) * 3600 * 1000000)
 
 enum report_status {

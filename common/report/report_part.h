@@ -40,7 +40,7 @@ bool slice_file_line(struct report_slice s, struct report_slice *ret_file, int *
 void report_append(struct buf *b, const char *s, size_t n, bool *cut);
 static inline struct report_slice slice_buf(const struct buf *b)
 {
-    return slice_of(b->data, b->len);
+    return slice_of(b->data ? b->data : "", b->len); /* no arithmetic on NULL */
 }
 /* The first line of text that is not blank, trimmed. */
 struct report_slice report_first_line(struct report_slice text);

@@ -9,8 +9,9 @@
 #include "common/base/cleanup.h"
 #include "common/report/report.h"
 
-#define UNKNOWN_TIME_US 1000000 /* when no file has a time: any number, all files weigh the same   \
-                                 */
+#define UNKNOWN_TIME_US                                                                            \
+    1000000 /* when no file has a time: any number, all files weigh the same                       \
+             */
 #define LOAD_US_MAX (INT64_MAX / 4)
 
 enum kind { INDEX0, INDEX1, TOTAL, STATUS, XML, TMP };

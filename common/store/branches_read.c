@@ -39,12 +39,13 @@ static const struct statement branch_page = {
 static const struct statement branch_heads = { "branch_heads", HEAD_COLUMNS
                                                ", ''::bytea, ''::bytea, ''::bytea, ''::bytea, "
                                                "''::bytea, ''::bytea" FROM_NODE };
-/* $2 only this node or -1, $3 and $4 behind what, $5 max */
+/* $2 only this node or -1, $3 node and $4 place behind which, $5 max */
 static const struct statement artifact_page = {
-    "artifact_page", "SELECT node::int8, path, sha256, size_bytes, mode::int8, kind, target, "
-                     "stored::int::int8, reason"
-                     " FROM artifacts WHERE job_id = $1::uuid AND ($2::int < 0 OR node = $2::int)"
-                     " AND (node, path) > ($3::int, $4::bytea) ORDER BY node, path LIMIT $5::int"
+    "artifact_page",
+    "SELECT node::int8, path, sha256, size_bytes, mode::int8, type, target, stored::int::int8,"
+    " reason, change::int8, ord::int8 FROM artifacts WHERE job_id = $1::uuid"
+    " AND ($2::int < 0 OR node = $2::int) AND (node, ord) > ($3::int, $4::int)"
+    " ORDER BY node, ord LIMIT $5::int"
 };
 
 static int no_job(const char *id, struct err *err)
@@ -114,33 +115,50 @@ int store_branches(struct pg *pg, const char *job_id, int after_node, int max, b
 
 void artifact_row_done(struct artifact_row *row)
 {
-    free(row->artifact.path.data);
-    free(row->artifact.target.data);
+    free(row->artifact.path);
+    free(row->artifact.target);
     memset(row, 0, sizeof *row);
+}
+
+static int read_words(const PGresult *res, int i, struct artifact *a, struct err *err)
+{
+    int type = 0, reason = 0;
+    while (type < ARTIFACT_TYPES &&
+           strcmp(artifact_type_word((enum artifact_type)type), PQgetvalue(res, i, 5)) != 0) {
+        type++;
+    }
+    while (reason < ARTIFACT_REASONS &&
+           strcmp(artifact_reason_word((enum artifact_reason)reason), PQgetvalue(res, i, 8)) != 0) {
+        reason++;
+    }
+    int64_t change = pg_bin_int(res, i, 9, 0);
+    if (type == ARTIFACT_TYPES || reason == ARTIFACT_REASONS || change < 0 ||
+        change >= ARTIFACT_CHANGES) {
+        return err_set(err, ERR_DB, "an artifact has the unknown type %s, reason %s or change %lld",
+                       PQgetvalue(res, i, 5), PQgetvalue(res, i, 8), (long long)change);
+    }
+    a->type = (enum artifact_type)type;
+    a->reason = (enum artifact_reason)reason;
+    a->change = (enum artifact_change)change;
+    return 0;
 }
 
 static int read_artifact(const PGresult *res, int i, struct artifact_row *row, struct err *err)
 {
     struct artifact *a = &row->artifact;
-    *row = (struct artifact_row){ .node = (int)pg_bin_int(res, i, 0, 0) };
-    take(res, i, 1, &a->path);
+    *row = (struct artifact_row){ .node = (int)pg_bin_int(res, i, 0, 0),
+                                  .ord = (int)pg_bin_int(res, i, 10, 0) };
+    a->path = pg_dup(res, i, 1, &a->path_len);
     pg_copy(res, i, 2, a->sha256, sizeof a->sha256);
-    a->size_bytes = pg_bin_int(res, i, 3, 0);
-    a->mode = (uint32_t)pg_bin_int(res, i, 4, 0);
-    int kind = artifact_kind_parse(PQgetvalue(res, i, 5));
-    if (kind < 0) {
-        return err_set(err, ERR_DB, "an artifact has the unknown kind %s", PQgetvalue(res, i, 5));
-    }
-    a->kind = (enum artifact_kind)kind;
-    take(res, i, 6, &a->target);
+    a->size = (uint64_t)pg_bin_int(res, i, 3, 0);
+    a->mode = (unsigned)pg_bin_int(res, i, 4, 0);
+    a->target = pg_dup(res, i, 6, &a->target_len);
     a->stored = pg_bin_int(res, i, 7, 0) != 0;
-    pg_copy(res, i, 8, a->reason, sizeof a->reason);
-    return 0;
+    return read_words(res, i, a, err);
 }
 
-int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node,
-                    const struct bytes *after_path, int max, struct artifact_row *ret_rows,
-                    struct err *err)
+int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node, int after_ord,
+                    int max, struct artifact_row *ret_rows, struct err *err)
 {
     assert(max > 0 && max <= ARTIFACTS_PAGE_MAX);
     if (!id_valid(job_id)) {
@@ -154,7 +172,7 @@ int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_
     pg_add_text(&p, job_id);
     pg_add_int(&p, only_node);
     pg_add_int(&p, after_node);
-    pg_add_bytes(&p, after_path ? after_path->data : NULL, after_path ? after_path->len : 0);
+    pg_add_int(&p, after_ord);
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
     int n = pg_run(pg, &artifact_page, &p, true, &res, err);

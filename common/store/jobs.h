@@ -78,9 +78,9 @@ struct commit_item {
                                              branches:     of the sandbox of node 0 */
     const struct branch_result *branches; /* n_branches: of all nodes but 0, each with its usage */
     int n_branches;
-    const struct artifact_list *artifacts; /* of node 0; NULL: none */
-    const struct snapshot_row *snapshots;  /* n_snapshots that this job keeps: job_id and tenant are
-                                              the item's, ids can be derived again (snapshots.h) */
+    const struct manifest *artifacts;     /* of node 0; NULL: none */
+    const struct snapshot_row *snapshots; /* n_snapshots that this job keeps: job_id and tenant are
+                                             the item's, ids can be derived again (snapshots.h) */
     int n_snapshots;
     bool ret_won; /* false: another attempt is in force or the job has ended; nothing was written */
 };
@@ -156,18 +156,18 @@ MUST_CHECK int store_job(struct pg *pg, const char *job_id, struct result_row *r
  * of its streams stay in the database. Returns how many; 0: no more, or the job has no branches. */
 MUST_CHECK int store_branches(struct pg *pg, const char *job_id, int after_node, int max,
                               bool with_output, struct branch_result *ret_rows, struct err *err);
-/* One artifact of a job and the node it is of. */
+/* One artifact of a job: the node it is of, and its place in that node's manifest. */
 struct artifact_row {
-    int node;
-    struct artifact artifact; /* owns its bytes: artifact_row_done */
+    int node, ord;
+    struct artifact artifact; /* owns path and target: artifact_row_done */
 };
 void artifact_row_done(struct artifact_row *row);
-/* Up to max (ARTIFACTS_PAGE_MAX) in order of node and path, behind (after_node, after_path);
+/* Up to max (ARTIFACTS_PAGE_MAX) in order of node and manifest, behind (after_node, after_ord);
  * after_node -1: from the first. only_node -1: of all nodes. Returns how many. */
 #define ARTIFACTS_PAGE_MAX 1000
 MUST_CHECK int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_node,
-                               const struct bytes *after_path, int max,
-                               struct artifact_row *ret_rows, struct err *err);
+                               int after_ord, int max, struct artifact_row *ret_rows,
+                               struct err *err);
 
 enum usage_group { USAGE_BY_DAY, USAGE_BY_LABEL, USAGE_BY_TEMPLATE, USAGE_BY_TENANT };
 struct usage_sum {

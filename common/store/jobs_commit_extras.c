@@ -49,15 +49,17 @@ static const struct statement branch_free = { "branch_free", WON BRANCH };
 static const struct statement branch_billed = { "branch_billed", WON BRANCH_USAGE BRANCH };
 static_assert(METER_COUNT == 2, "BRANCH_USAGE writes two meters");
 
-/* $4 node, $5 rows: [[path, sha256, size, mode, kind, target, stored, reason], ..], bytes in base64
+/* $4 node, $5 rows: [[path, sha256, size, mode, type, target, stored, reason, change], ..], bytes
+ * in base64
  */
 static const struct statement add_artifacts = {
-    "add_artifacts", WON
-    " INSERT INTO artifacts (job_id, node, path, sha256, size_bytes, mode, kind, target, stored,"
-    "  reason)"
-    " SELECT $1::uuid, $4::int, decode(a ->> 0, 'base64'), a ->> 1, (a ->> 2)::int8,"
-    "  (a ->> 3)::int, a ->> 4, decode(a ->> 5, 'base64'), (a ->> 6)::bool, a ->> 7"
-    " FROM g CROSS JOIN jsonb_array_elements($5::jsonb) a ON CONFLICT DO NOTHING"
+    "add_artifacts",
+    WON " INSERT INTO artifacts (job_id, node, ord, path, sha256, size_bytes, mode, type, target, "
+        "stored, reason, change)"
+        " SELECT $1::uuid, $4::int, $6::int + i::int - 1, decode(a ->> 0, 'base64'), a ->> 1,"
+        "  (a ->> 2)::int8, (a ->> 3)::int, a ->> 4, decode(a ->> 5, 'base64'), (a ->> 6)::bool,"
+        "  a ->> 7, (a ->> 8)::int FROM g CROSS JOIN jsonb_array_elements($5::jsonb) WITH "
+        "ORDINALITY e (a, i) ON CONFLICT DO NOTHING"
 };
 
 /* $1 id, $2 tenant, $3 name, $4 job, $5 attempt, $6 worker. Not when the id is there already: then
@@ -161,24 +163,10 @@ static int send_branch(struct pg *pg, const struct commit_item *item, const stru
     return pg_pipeline_send(pg, b->billed ? &branch_billed : &branch_free, &p, false, err);
 }
 
-/* A JSON string of anything; what is no UTF-8 becomes '?'. */
-static json_t *any_text(const char *s)
-{
-    json_t *v = json_string(s);
-    if (v) {
-        return v;
-    }
-    cleanup_free char *copy = jr_dup(s, strlen(s));
-    for (char *c = copy; *c; c++) {
-        *c = (unsigned char)*c < 0x80 ? *c : '?';
-    }
-    return json_string(copy);
-}
-
-static json_t *base64(const struct bytes *b)
+static json_t *base64(const char *data, size_t len)
 {
     json_t *o = json_object();
-    json_put_base64(o, "x", b->data, b->len);
+    json_put_base64(o, "x", data, len);
     json_t *v = json_incref(json_object_get(o, "x"));
     json_decref(o);
     return v;
@@ -186,27 +174,28 @@ static json_t *base64(const struct bytes *b)
 
 static json_t *artifact_row(const struct artifact *a)
 {
+    assert(a->stored || a->reason != ARTIFACT_OK);
     json_t *row = json_array();
-    (void)json_array_append_new(row, base64(&a->path));
+    (void)json_array_append_new(row, base64(a->path, a->path_len));
     (void)json_array_append_new(row, a->sha256[0] ? json_string(a->sha256) : json_null());
-    (void)json_array_append_new(row, json_integer(a->size_bytes));
+    (void)json_array_append_new(row, json_integer((json_int_t)a->size));
     (void)json_array_append_new(row, json_integer(a->mode));
-    (void)json_array_append_new(row, json_string(artifact_kind_word(a->kind)));
-    (void)json_array_append_new(row,
-                                a->kind == ARTIFACT_KIND_LINK ? base64(&a->target) : json_null());
+    (void)json_array_append_new(row, json_string(artifact_type_word(a->type)));
+    (void)json_array_append_new(row, a->target ? base64(a->target, a->target_len) : json_null());
     (void)json_array_append_new(row, json_boolean(a->stored));
-    (void)json_array_append_new(row, a->stored ? json_null() : any_text(a->reason));
+    (void)json_array_append_new(row, json_string(artifact_reason_word(a->reason)));
+    (void)json_array_append_new(row, json_integer((json_int_t)a->change));
     return row;
 }
 
 static int send_artifacts(struct pg *pg, const struct commit_item *item, int node,
-                          const struct artifact_list *list, struct err *err)
+                          const struct manifest *list, struct err *err)
 {
     int sent = 0;
-    for (int from = 0; list && from < list->n; from += ARTIFACTS_CHUNK) {
+    for (size_t from = 0; list && from < list->n; from += ARTIFACTS_CHUNK) {
         cleanup_json json_t *rows = json_array();
-        for (int i = from; i < list->n && i < from + ARTIFACTS_CHUNK; i++) {
-            (void)json_array_append_new(rows, artifact_row(&list->items[i]));
+        for (size_t i = from; i < list->n && i < from + ARTIFACTS_CHUNK; i++) {
+            (void)json_array_append_new(rows, artifact_row(&list->files[i]));
         }
         cleanup_free char *text = json_dumps(rows, JSON_COMPACT | JSON_ENSURE_ASCII);
         if (!text) {
@@ -216,6 +205,7 @@ static int send_artifacts(struct pg *pg, const struct commit_item *item, int nod
         add_attempt(&p, item);
         pg_add_int(&p, node);
         pg_add_text(&p, text);
+        pg_add_int(&p, (int64_t)from);
         int rc = pg_pipeline_send(pg, &add_artifacts, &p, false, err);
         if (rc < 0) {
             return rc;

@@ -31,10 +31,10 @@ void object_id_path(const struct object_id *id, char out[OBJECT_PATH + 1])
     (void)snprintf(out, OBJECT_PATH + 1, "%.2s/%.2s/%s", id->hex, id->hex + 2, id->hex);
 }
 
-void object_id_from(struct object_id *ret_id, crypto_hash_sha256_state *h)
+void object_id_from(struct object_id *ret_id, struct object_hash *h)
 {
     uint8_t digest[crypto_hash_sha256_BYTES];
-    (void)crypto_hash_sha256_final(h, digest);
+    (void)SHA256_Final(digest, &h->state);
     (void)sodium_bin2hex(ret_id->hex, sizeof ret_id->hex, digest, sizeof digest);
 }
 
@@ -126,12 +126,12 @@ int object_verify(const struct object_id *id, int fd, struct err *err)
         abort();
     }
     struct object_source src = { .fd = fd, .regular = true };
-    crypto_hash_sha256_state h;
-    (void)crypto_hash_sha256_init(&h);
+    struct object_hash h;
+    object_hash_init(&h);
     int64_t at = 0;
     ssize_t n;
     while ((n = object_source_read(&src, at, chunk, OBJECT_CHUNK_BYTES)) > 0) {
-        (void)crypto_hash_sha256_update(&h, chunk, (size_t)n);
+        object_hash_add(&h, chunk, (size_t)n);
         at += n;
     }
     if (n < 0) {

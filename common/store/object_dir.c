@@ -168,12 +168,12 @@ static int copy_checked(const struct object_id *id, int fd, struct object_sink *
         abort();
     }
     struct object_source src = { .fd = fd, .regular = true };
-    crypto_hash_sha256_state h;
-    (void)crypto_hash_sha256_init(&h);
+    struct object_hash h;
+    object_hash_init(&h);
     int64_t at = 0;
     ssize_t n;
     while ((n = object_source_read(&src, at, chunk, OBJECT_CHUNK_BYTES)) > 0) {
-        (void)crypto_hash_sha256_update(&h, chunk, (size_t)n);
+        object_hash_add(&h, chunk, (size_t)n);
         int rc = object_sink_write(sink, chunk, (size_t)n, err);
         if (rc < 0) {
             return rc;

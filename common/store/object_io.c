@@ -135,8 +135,8 @@ int object_source_drain(const struct object_source *src, struct object_put *put,
         abort();
     }
     int64_t max = put->max_bytes > 0 ? put->max_bytes : OBJECT_SIZE_MAX, at = 0;
-    crypto_hash_sha256_state h;
-    (void)crypto_hash_sha256_init(&h);
+    struct object_hash h;
+    object_hash_init(&h);
     for (;;) {
         size_t want = OBJECT_CHUNK_BYTES;
         if (put->size_bytes >= 0 && (int64_t)want > put->size_bytes - at) {
@@ -152,7 +152,7 @@ int object_source_drain(const struct object_source *src, struct object_put *put,
         if (n > max - at) {
             return err_set(err, ERR_TOO_LARGE, "object of more than %" PRId64 " bytes", max);
         }
-        (void)crypto_hash_sha256_update(&h, (const uint8_t *)chunk, (size_t)n);
+        object_hash_add(&h, chunk, (size_t)n);
         if (out >= 0 && object_write_all(out, chunk, (size_t)n) < 0) {
             return err_sys(err, "object store: write %s", out_path);
         }

@@ -58,17 +58,22 @@ int s3_head(struct object_store *store, const struct object_id *id, int64_t *ret
     return 0;
 }
 
-static bool there_already(struct object_store *s, struct object_put *put,
-                          const struct object_id *id, int64_t size)
+/* 1: there, the put is done. 0: not, or it may not be asked (a key that may only put): send it. */
+static int there_already(struct object_store *s, struct object_put *put, const struct object_id *id,
+                         int64_t size, struct err *err)
 {
     int64_t there;
-    if (s3_head(s, id, &there, NULL) < 0 || there != size) {
-        return false;
+    int rc = s3_head(s, id, &there, err);
+    if (rc == -ERR_NOT_FOUND || rc == -ERR_REFUSED || (rc == 0 && there != size)) {
+        return 0;
+    }
+    if (rc < 0) {
+        return rc;
     }
     put->ret_id = *id;
     put->ret_size_bytes = size;
     put->ret_existed = true;
-    return true;
+    return 1;
 }
 
 /* Digest, then the body unless it is there. src is a regular file. */
@@ -80,8 +85,8 @@ static int put_regular(struct object_store *store, const struct object_source *s
         return err_sys(err, "object store: input");
     }
     int rc = object_source_drain(src, put, -1, NULL, err);
-    if (rc < 0 || there_already(store, put, &put->ret_id, put->ret_size_bytes)) {
-        return rc;
+    if (rc < 0 || (rc = there_already(store, put, &put->ret_id, put->ret_size_bytes, err)) != 0) {
+        return rc < 0 ? rc : 0;
     }
     return s3_upload(s3_of(store), src, put->ret_size_bytes, &put->ret_id, &before, err);
 }
@@ -95,12 +100,15 @@ static int put_stream(struct object_store *store, const struct object_source *sr
         return rc;
     }
     rc = object_source_drain(src, put, tmp.fd, tmp.path, err);
-    if (rc == 0 && !there_already(store, put, &put->ret_id, put->ret_size_bytes)) {
+    if (rc == 0) {
+        rc = there_already(store, put, &put->ret_id, put->ret_size_bytes, err);
+    }
+    if (rc == 0) {
         struct object_source spool = { .fd = tmp.fd, .regular = true, .size = put->ret_size_bytes };
         rc = s3_upload(s3_of(store), &spool, put->ret_size_bytes, &put->ret_id, NULL, err);
     }
     object_tmp_done(&tmp);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 static int s3_put(struct object_store *s, struct object_put *put, struct err *err)
@@ -111,8 +119,9 @@ static int s3_put(struct object_store *s, struct object_put *put, struct err *er
         return rc;
     }
     int64_t announced = put->size_bytes >= 0 ? put->size_bytes : src.size;
-    if (put->want && announced >= 0 && there_already(s, put, put->want, announced)) {
-        return 0;
+    if (put->want && announced >= 0 &&
+        (rc = there_already(s, put, put->want, announced, err)) != 0) {
+        return rc < 0 ? rc : 0;
     }
     return src.regular ? put_regular(s, &src, put, err) : put_stream(s, &src, put, err);
 }

@@ -10,7 +10,7 @@
 struct download {
     const struct object_id *id;
     struct object_sink *sink;
-    crypto_hash_sha256_state *hash; /* NULL: a range, cannot be checked */
+    struct object_hash *hash; /* NULL: a range, cannot be checked */
     const struct s3_response *response;
     int64_t first, length; /* length -1: to the end */
     int64_t done;
@@ -35,7 +35,7 @@ static int on_body(void *ctx, const void *data, size_t n, struct err *err)
         return err_set(err, ERR_PROTOCOL, "object %s: more bytes than asked for", d->id->hex);
     }
     if (d->hash) {
-        (void)crypto_hash_sha256_update(d->hash, data, n);
+        object_hash_add(d->hash, data, n);
     }
     d->done += (int64_t)n;
     return object_sink_write(d->sink, data, n, err);
@@ -95,8 +95,8 @@ int s3_get(struct object_store *s, const struct object_id *id, int fd, int64_t *
     if (rc < 0) {
         return rc;
     }
-    crypto_hash_sha256_state h;
-    (void)crypto_hash_sha256_init(&h);
+    struct object_hash h;
+    object_hash_init(&h);
     struct download d = { .id = id, .sink = &sink, .hash = &h, .length = -1 };
     rc = download(s3_of(s), &d, err);
     if (rc == 0) {

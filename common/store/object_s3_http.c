@@ -25,6 +25,9 @@ struct transfer {
     struct s3_response *r;
     CURL *curl;
     int64_t sent;
+    curl_off_t moved; /* bytes in both directions when last looked at */
+    int64_t moved_ms; /* since when it is so many (mono_ms) */
+    bool stalled;
     int rc; /* of a callback */
     struct err err;
 };
@@ -85,6 +88,23 @@ static size_t on_write(char *data, size_t size, size_t n, void *arg)
     t->rc = t->q->on_body ? t->q->on_body(t->q->ctx, data, len, &t->err)
                           : buf_add(&t->r->text, data, len, &t->err);
     return t->rc < 0 ? 0 : len;
+}
+
+/* libcurl's own low-speed limit looks at the mean of the last five seconds, which after a fast
+ * start stays above any limit for as long. */
+static int on_progress(void *arg, curl_off_t down_total, curl_off_t down, curl_off_t up_total,
+                       curl_off_t up)
+{
+    struct transfer *t = arg;
+    (void)down_total;
+    (void)up_total;
+    int64_t now = mono_ms();
+    if (down + up != t->moved) {
+        t->moved = down + up;
+        t->moved_ms = now;
+    }
+    t->stalled = now - t->moved_ms >= (int64_t)t->s->o.stall_timeout_s * 1000;
+    return t->stalled;
 }
 
 /* The value of header `name` in line[0..n), trimmed, cut into out; false when it is another. */
@@ -210,8 +230,9 @@ static void set_options(struct transfer *t, const char *url, struct curl_slist *
         (void)curl_easy_setopt(c, CURLOPT_PASSWORD, o->secret_key);
     }
     (void)curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT_MS, (long)o->connect_timeout_ms);
-    (void)curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
-    (void)curl_easy_setopt(c, CURLOPT_LOW_SPEED_TIME, (long)o->stall_timeout_s);
+    (void)curl_easy_setopt(c, CURLOPT_NOPROGRESS, 0L);
+    (void)curl_easy_setopt(c, CURLOPT_XFERINFOFUNCTION, on_progress);
+    (void)curl_easy_setopt(c, CURLOPT_XFERINFODATA, t);
     (void)curl_easy_setopt(c, CURLOPT_BUFFERSIZE, (long)OBJECT_CHUNK_BYTES);
     (void)curl_easy_setopt(c, CURLOPT_UPLOAD_BUFFERSIZE, (long)OBJECT_CHUNK_BYTES);
     (void)curl_easy_setopt(c, CURLOPT_WRITEFUNCTION, on_write);
@@ -280,6 +301,11 @@ static enum s3_outcome transport_failed(struct transfer *t, CURLcode code, const
         }
         return S3_FINAL;
     }
+    if (t->stalled) {
+        (void)err_set(err, ERR_TIMEOUT, "%s: %s: no byte moved for %d s", what(t->s, t->q, w),
+                      t->s->host, t->s->o.stall_timeout_s);
+        return S3_AGAIN;
+    }
     bool again = curl_again(code);
     enum err_code kind = code == CURLE_OPERATION_TIMEDOUT ? ERR_TIMEOUT
                          : again                          ? ERR_UNAVAILABLE
@@ -340,7 +366,7 @@ enum s3_outcome s3_try(struct object_s3 *s, const struct s3_request *q, struct s
     }
     (void)snprintf(url, sizeof url, "%s://%s%s%s%s", s->scheme, s->host, encoded,
                    q->query ? "?" : "", q->query ? q->query : "");
-    struct transfer t = { .s = s, .q = q, .r = r, .curl = handle_out(s) };
+    struct transfer t = { .s = s, .q = q, .r = r, .curl = handle_out(s), .moved_ms = mono_ms() };
     struct curl_slist *headers = make_headers(s, q);
     set_options(&t, url, headers, error_text);
     CURLcode code = curl_easy_perform(t.curl);

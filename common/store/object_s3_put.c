@@ -34,8 +34,8 @@ static int hash_part(const struct object_source *src, int64_t at, int64_t n,
     if (!chunk) {
         abort();
     }
-    crypto_hash_sha256_state h;
-    (void)crypto_hash_sha256_init(&h);
+    struct object_hash h;
+    object_hash_init(&h);
     for (int64_t done = 0; done < n;) {
         int64_t want = n - done < OBJECT_CHUNK_BYTES ? n - done : OBJECT_CHUNK_BYTES;
         ssize_t got = object_source_read(src, at + done, chunk, (size_t)want);
@@ -43,7 +43,7 @@ static int hash_part(const struct object_source *src, int64_t at, int64_t n,
             return got < 0 ? err_sys(err, "object store: read input")
                            : err_set(err, ERR_INVALID, "object store: the input became shorter");
         }
-        (void)crypto_hash_sha256_update(&h, chunk, (size_t)got);
+        object_hash_add(&h, chunk, (size_t)got);
         done += got;
     }
     object_id_from(ret_hash, &h);

@@ -129,6 +129,17 @@ MUST_CHECK int queue_worker_beat(struct queue *q, const struct worker_info *w, i
 MUST_CHECK int queue_workers(struct queue *q, struct worker_info *ret_rows, int max,
                              struct err *err);
 MUST_CHECK int queue_worker_gone(struct queue *q, const char *name, struct err *err);
+/* Take consumers off the ready stream's group that hold no claim, have asked for nothing during
+ * idle_ms, and whose worker is not alive: workers killed long ago, which nobody else forgets. A
+ * worker that was only silent is made a consumer again by its next read. Returns how many. */
+MUST_CHECK int queue_consumers_tidy(struct queue *q, int64_t idle_ms, struct err *err);
+
+/* ---- schedulers that work: brood:scheduler:<pid>, expires ---- */
+/* Said after a turn in which both Redis and Postgres answered. */
+MUST_CHECK int queue_scheduler_beat(struct queue *q, int64_t pid, int64_t ttl_ms, struct err *err);
+MUST_CHECK int queue_scheduler_gone(struct queue *q, int64_t pid, struct err *err);
+/* 1 it has said so within its ttl, 0 not. */
+MUST_CHECK int queue_scheduler_alive(struct queue *q, int64_t pid, struct err *err);
 
 /* ---- events: brood:events (capped stream): {type, job, batch, state, verdict, at} ---- */
 MUST_CHECK int queue_event(struct queue *q, const char *type, const char *job_id,

@@ -1,7 +1,9 @@
 /* Workers alive: a hash for each that expires unless its worker beats, and a set of their names, so
  * that nobody has to scan the key space. Names whose hash is gone are taken off the set by whoever
- * notices. */
+ * notices. A scheduler has a key of that kind by its pid, which says that both servers answer it.
+ */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -15,6 +17,21 @@ static const char forget_script[] =
     "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
     "local p = redis.call('XPENDING', KEYS[1], ARGV[1], '-', '+', 1, ARGV[2]) "
     "if #p == 0 then redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], ARGV[2]) end return #p";
+
+/* KEYS[1] ready stream; ARGV group, idle ms, prefix of the workers' keys, the one consumer that has
+ * no such key -> how many were forgotten. What a consumer holds is never touched: with one entry
+ * pending it stays. */
+static const char tidy_script[] =
+    "if redis.call('EXISTS', KEYS[1]) == 0 then return 0 end "
+    "local n = 0 "
+    "for _, c in ipairs(redis.call('XINFO', 'CONSUMERS', KEYS[1], ARGV[1])) do "
+    " local f = {} "
+    " for i = 1, #c, 2 do f[c[i]] = c[i + 1] end "
+    " if f.pending == 0 and f.idle >= tonumber(ARGV[2]) and f.name ~= ARGV[4] "
+    "  and redis.call('EXISTS', ARGV[3] .. f.name) == 0 then "
+    "  redis.call('XGROUP', 'DELCONSUMER', KEYS[1], ARGV[1], f.name) n = n + 1 "
+    " end "
+    "end return n";
 
 static void worker_key(const char *name, char out[WORKER_KEY_MAX])
 {
@@ -109,4 +126,59 @@ int queue_worker_gone(struct queue *q, const char *name, struct err *err)
     args_eval(&c[2], forget_script, KEY_READY);
     args_strs(&c[2], GROUP_WORKERS, name, NULL);
     return rc < 0 ? rc : queue_command(q, &c[2], 0, NULL, err);
+}
+
+int queue_consumers_tidy(struct queue *q, int64_t idle_ms, struct err *err)
+{
+    assert(idle_ms > 0);
+    struct args a = { .n = 0 };
+    args_eval(&a, tidy_script, KEY_READY);
+    args_str(&a, GROUP_WORKERS);
+    args_int(&a, idle_ms);
+    args_strs(&a, QUEUE_PREFIX "worker:", GROUP_SCHEDULER, NULL);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    return r->type == REDIS_REPLY_INTEGER ? (int)r->integer : queue_bad_reply(err, "tidy");
+}
+
+static void scheduler_key(int64_t pid, char out[WORKER_KEY_MAX])
+{
+    (void)snprintf(out, WORKER_KEY_MAX, QUEUE_PREFIX "scheduler:%" PRId64, pid);
+}
+
+int queue_scheduler_beat(struct queue *q, int64_t pid, int64_t ttl_ms, struct err *err)
+{
+    assert(pid > 0 && ttl_ms > 0);
+    char key[WORKER_KEY_MAX];
+    scheduler_key(pid, key);
+    struct args a = { .n = 0 };
+    args_strs(&a, "SET", key, "1", "PX", NULL);
+    args_int(&a, ttl_ms);
+    return queue_command(q, &a, 0, NULL, err);
+}
+
+int queue_scheduler_gone(struct queue *q, int64_t pid, struct err *err)
+{
+    char key[WORKER_KEY_MAX];
+    scheduler_key(pid, key);
+    struct args a = { .n = 0 };
+    args_strs(&a, "DEL", key, NULL);
+    return queue_command(q, &a, 0, NULL, err);
+}
+
+int queue_scheduler_alive(struct queue *q, int64_t pid, struct err *err)
+{
+    char key[WORKER_KEY_MAX];
+    scheduler_key(pid, key);
+    struct args a = { .n = 0 };
+    args_strs(&a, "EXISTS", key, NULL);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    return r->type == REDIS_REPLY_INTEGER ? r->integer > 0 : queue_bad_reply(err, "EXISTS");
 }

@@ -7,10 +7,10 @@
  * store asks store_objects_wanted. Every call is one transaction. */
 #pragma once
 #include "common/base/id.h"
-#include "common/model/artifact.h"
 #include "common/model/job.h"
 #include "common/store/pg.h"
 
+#define SHA256_HEX 64
 #define SNAPSHOT_LAYERS_MAX 32
 #define SNAPSHOT_LIST_MAX 4096 /* rows of one store_snapshot_list */
 #define SNAPSHOT_NAMED_MAX 16  /* children, or known names, in the text of an error */

@@ -30,17 +30,19 @@ CREATE TABLE branch_results (
 CREATE TABLE artifacts (
     job_id     uuid   NOT NULL REFERENCES jobs (id),
     node       int    NOT NULL CHECK (node >= 0),
+    ord        int    NOT NULL CHECK (ord >= 0),    -- place in the node's manifest
     path       bytea  NOT NULL,                     -- relative, clean; bytes, since names need not be UTF-8
     sha256     text,                                -- of a stored file
     size_bytes bigint NOT NULL CHECK (size_bytes >= 0),
     mode       int    NOT NULL,
-    kind       text   NOT NULL CHECK (kind IN ('file','link','other')),
+    type       text   NOT NULL CHECK (type IN ('file','link','other')),
     target     bytea,                               -- of a link
     stored     boolean NOT NULL,
-    reason     text,                                -- why not stored
-    PRIMARY KEY (job_id, node, path),
-    CHECK (stored OR reason IS NOT NULL),
-    CHECK (NOT (stored AND kind = 'file') OR sha256 IS NOT NULL)
+    reason     text   NOT NULL,                     -- why not stored, as in a manifest; '' when it is
+    change     int    NOT NULL,                     -- what happened while it was read: enum artifact_change
+    PRIMARY KEY (job_id, node, ord),
+    CHECK (stored = (reason = '')),
+    CHECK (NOT (stored AND type = 'file') OR sha256 IS NOT NULL)
 );
 CREATE INDEX artifacts_by_object ON artifacts (sha256) WHERE sha256 IS NOT NULL;
 

@@ -3,8 +3,13 @@
 
 As guest_agent.py. Exit status 1 when a check fails. No check depends on how fast the machine is.
 """
+import base64
+import hashlib
+import json
 import os
+import subprocess
 import sys
+import tempfile
 import time
 import traceback
 
@@ -155,7 +160,37 @@ def host_gone(g):
     assert found['z']['size'] == 3000000
 
 
-CHECKS = [plain, traps, mounts, names, limits, deep, large, after_a_kill, many_names, refused, host_gone]
+def worker_side(g):
+    """the worker's own code on the other end: tests/e2e/artifacts_probe.c"""
+    probe = os.path.join(os.environ['BROOD_BUILD'], 'tests', 'bin', 'artifacts_probe')
+    sh(g, 'mkdir -p out/d; printf hello > report.xml; head -c 200000 /dev/urandom > out/d/r; ln -s /etc out/l; : > out/z; '
+          'printf 1 > "out/$(printf \'l\\344\')"; truncate -s 1T out/big; cp report.xml out/same; mkfifo out/pipe')
+    wanted = {p: bytes(a['data']) for p, a in g.collect(['**'])[0].items() if a['type'] == FILE and not a['skipped']}
+    assert not g.data
+    g.sock.settimeout(None)
+    with tempfile.TemporaryDirectory() as spool:
+        r = subprocess.run([probe, str(g.sock.fileno()), str(g.numbers), spool, '100', '1000000', '1000000', 'out/', '*.xml',
+                            'no/*'], pass_fds=[g.sock.fileno()], capture_output=True, text=True)
+        assert r.returncode == 0, r.stderr
+        manifest = json.loads(r.stdout)
+        had = {}
+        for a in manifest['files']:
+            path = a['path'] if 'path' in a else base64.b64decode(a['path_base64']).decode('utf-8', 'surrogateescape')
+            had[path] = a
+            if a['type'] == 'file' and a['stored']:
+                with open(os.path.join(spool, a['sha256']), 'rb') as f:
+                    data = f.read()
+                assert data == wanted.pop(path) and hashlib.sha256(data).hexdigest() == a['sha256'], a
+    assert not wanted, wanted.keys()
+    assert sorted(had) == ['out/big', 'out/d/r', 'out/l', 'out/l\udce4', 'out/pipe', 'out/same', 'out/z', 'report.xml'], had
+    assert had['out/big']['reason'] == 'too_large' and had['out/big']['size'] == 1 << 40
+    assert had['out/l'] == {'path': 'out/l', 'type': 'link', 'target': '/etc', 'stored': True}
+    assert had['out/pipe']['reason'] == 'not_a_file' and not had['out/pipe']['stored']
+    assert manifest['unmatched'] == ['no/*'] and not manifest['truncated'] and manifest['bytes_stored'] == 200011
+    assert g.ping()
+
+
+CHECKS = [plain, traps, mounts, names, limits, deep, large, after_a_kill, many_names, refused, host_gone, worker_side]
 
 
 def main():

@@ -385,6 +385,87 @@ Test(scheduler, attempts_exhausted_is_dead_with_the_reason)
     cr_assert_str_eq(e.verdict, "infra_error");
 }
 
+/* ---- workers that are no more, a scheduler that is there ---- */
+
+static int consumers(void)
+{
+    redisReply *r = redisCommand(f.queue.ctx, "XINFO CONSUMERS brood:ready workers");
+    cr_assert(r && r->type == REDIS_REPLY_ARRAY);
+    int n = (int)r->elements;
+    freeReplyObject(r);
+    return n;
+}
+
+static void take_one(const char *worker, bool ack)
+{
+    xadd(JOB);
+    turns(2);
+    struct claim c = claim_one(worker);
+    const char *id = c.stream_id;
+    if (ack) {
+        OK(queue_claim_ack(&f.queue, &id, 1, &err));
+    }
+    claim_done(&c);
+}
+
+Test(scheduler, consumers_of_dead_workers_are_forgotten_but_not_their_claims)
+{
+    connect_here();
+    take_one("dead", true);
+    take_one("alive", true);
+    take_one("holds", false);
+    const struct worker_info w = { .name = "alive", .slots = 1, .pid = 1 };
+    OK(queue_worker_beat(&f.queue, &w, 60000, &err));
+    cr_assert_eq(consumers(), 3);
+    cr_assert_eq(queue_consumers_tidy(&f.queue, 3600000, &err), 0, "asked a moment ago");
+    sleep_ms(5);
+    cr_assert_eq(queue_consumers_tidy(&f.queue, 1, &err), 1, "%s", err.text);
+    cr_assert_eq(consumers(), 2);
+    cr_assert_eq(redis_number("XLEN brood:ready"), 1);
+
+    /* the claim of the one that held it is found as ever, and then it may go too */
+    struct expired_claim e;
+    cr_assert_eq(queue_expired(&f.queue, 1, &e, 1, &err), 1);
+    cr_assert_str_eq(e.worker, "holds");
+    sleep_ms(5);
+    cr_assert_eq(queue_consumers_tidy(&f.queue, 1, &err), 1);
+    cr_assert_eq(consumers(), 2, "alive, and the scheduler that holds what expired");
+
+    /* a worker that was only silent goes on as before */
+    const char *id = e.stream_id;
+    OK(queue_claim_ack(&f.queue, &id, 1, &err));
+    take_one("dead", false);
+    cr_assert_eq(consumers(), 3);
+    /* without the stream there is nothing to do */
+    redisReply *r = redisCommand(f.queue.ctx, "DEL brood:ready");
+    freeReplyObject(r);
+    cr_assert_eq(queue_consumers_tidy(&f.queue, 1, &err), 0, "%s", err.text);
+}
+
+Test(scheduler, it_is_ready_when_both_servers_have_answered)
+{
+    char good[sizeof config.postgres_url];
+    memcpy(good, config.postgres_url, sizeof good);
+    (void)snprintf(config.postgres_url, sizeof config.postgres_url, "host=/nowhere dbname=x");
+    start_scheduler();
+    sleep_ms(500);
+    cr_assert_eq(queue_scheduler_alive(&f.queue, child, &err), 0, "without Postgres");
+    (void)kill(child, SIGKILL);
+    (void)waitpid(child, NULL, 0);
+
+    memcpy(config.postgres_url, good, sizeof good);
+    start_scheduler();
+    int alive = 0;
+    for (int64_t end = mono_ms() + WAIT_MS_MAX; alive == 0 && mono_ms() < end; sleep_ms(10)) {
+        alive = queue_scheduler_alive(&f.queue, child, &err);
+    }
+    cr_assert_eq(alive, 1, "%s", err.text);
+    (void)kill(child, SIGTERM);
+    (void)waitpid(child, NULL, 0);
+    cr_assert_eq(queue_scheduler_alive(&f.queue, child, &err), 0);
+    child = 0;
+}
+
 /* ---- losses ---- */
 
 Test(scheduler, flushall_requeues_once)

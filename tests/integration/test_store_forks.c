@@ -39,6 +39,7 @@ static const char tree_job[] =
     "\"setup\":\"x\",\"tests\":[{\"name\":\"one\"},{\"name\":\"two\",\"weight\":3}]},{\"name\":"
     "\"b\"}]}";
 
+static const struct retry_policy at_once = { .attempts_max = 5, .waits_max = 5 };
 static const struct rate_card rates = { 14000, 4500, 1000, 1000 };
 
 /* Everything that a worker hands over of one attempt. */
@@ -48,7 +49,7 @@ struct handed {
     struct job_result result;
     struct usage_record usage[METER_COUNT];
     struct branch_result *branches;
-    struct artifact_list artifacts;
+    struct manifest artifacts;
     struct snapshot_row snapshots[2];
     struct commit_item item;
 };
@@ -84,16 +85,17 @@ static struct snapshot_row a_snapshot(const char *name, const char *digest)
     return s;
 }
 
-static void add_artifact(struct artifact_list *l, const char *path, size_t n, const char *sha)
+static struct artifact *add_artifact(struct manifest *m, const char *path, size_t n,
+                                     const char *sha)
 {
-    struct artifact a = { .path = { (char *)(uintptr_t)path, n },
-                          .size_bytes = 7,
-                          .mode = 0640,
-                          .kind = ARTIFACT_KIND_FILE,
-                          .stored = sha != NULL };
-    (void)snprintf(a.sha256, sizeof a.sha256, "%s", sha ? sha : "");
-    (void)snprintf(a.reason, sizeof a.reason, "%s", sha ? "" : "over the cap \xff");
-    OK(artifact_add(l, &a, &err));
+    struct artifact *a;
+    OK(manifest_add(m, path, n, NULL, 0, &a, &err));
+    a->size = 7;
+    a->mode = 0640;
+    a->stored = sha != NULL;
+    a->reason = sha ? ARTIFACT_OK : ARTIFACT_TOO_LARGE;
+    (void)snprintf(a->sha256, sizeof a->sha256, "%s", sha ? sha : "");
+    return a;
 }
 
 /* One job of this JSON, dispatched, and what its attempt found. */
@@ -147,7 +149,7 @@ static void run_tree(struct handed *h, const char *json)
 static void handed_done(struct handed *h)
 {
     branch_results_free(h->branches, h->spec->tree->n - 1);
-    artifact_list_done(&h->artifacts);
+    manifest_done(&h->artifacts);
     job_result_done(&h->result);
     job_spec_free(h->spec);
 }
@@ -171,8 +173,8 @@ Test(forks, one_transaction_for_everything)
     struct handed h;
     run_tree(&h, tree_job);
     add_artifact(&h.artifacts, "build.log", 9, SHA_A);
-    add_artifact(&h.branches[1].artifacts, "out/\xff\xfe.txt", 10, SHA_B);
     add_artifact(&h.branches[1].artifacts, "out/big", 7, NULL);
+    add_artifact(&h.branches[1].artifacts, "out/\xff\xfe.txt", 10, SHA_B);
     h.snapshots[0] = a_snapshot("deps", SHA_A);
     memcpy(h.snapshots[0].job_id, h.job, sizeof h.job);
     h.item.snapshots = h.snapshots;
@@ -203,7 +205,8 @@ Test(forks, an_attempt_that_was_given_up_writes_nothing)
     h.item.snapshots = h.snapshots;
     h.item.n_snapshots = 1;
     add_artifact(&h.artifacts, "x", 1, SHA_A);
-    OK(store_attempt_failed(&f.pg, h.job, h.item.attempt, "w1", true, "gone", 0, 5, NULL, &err));
+    OK(store_attempt_failed(&f.pg, h.job, h.item.attempt, "w1", RETRY_WORKER_LOST, "gone", &at_once,
+                            NULL, &err));
     OK(store_commit(&f.pg, &h.item, 1, &err));
     cr_assert(!h.item.ret_won);
     rows_are("0 1 0 0 0 0");
@@ -218,8 +221,8 @@ Test(forks, many_jobs_in_one_commit_know_their_own_answers)
         run_tree(&h[i], tree_job);
         items[i] = h[i].item;
     }
-    OK(store_attempt_failed(&f.pg, h[1].job, h[1].item.attempt, "w1", false, "ours", 0, 5, NULL,
-                            &err));
+    OK(store_attempt_failed(&f.pg, h[1].job, h[1].item.attempt, "w1", RETRY_BROKEN, "ours",
+                            &at_once, NULL, &err));
     OK(store_commit(&f.pg, items, 3, &err));
     cr_assert(items[0].ret_won && !items[1].ret_won && items[2].ret_won);
     rows_are("2 3 8 0 0 20");
@@ -293,13 +296,12 @@ Test(forks, artifacts_come_back_as_bytes)
 {
     struct handed h;
     run_tree(&h, tree_job);
-    struct artifact link = { .path = { "a link", 6 },
-                             .target = { "../../etc/passwd", 16 },
-                             .kind = ARTIFACT_KIND_LINK,
-                             .mode = 0777,
-                             .stored = true };
-    OK(artifact_add(&h.artifacts, &link, &err));
-    add_artifact(&h.branches[1].artifacts, "n/\xff", 3, SHA_B);
+    struct artifact *link;
+    OK(manifest_add(&h.artifacts, "a link", 6, "../../etc/passwd", 16, &link, &err));
+    link->type = ARTIFACT_LINK;
+    link->mode = 0777;
+    link->stored = true;
+    add_artifact(&h.branches[1].artifacts, "n/\xff", 3, SHA_B)->change = ARTIFACT_GREW;
     char name[32];
     for (int i = 0; i < 600; i++) { /* more than one statement's */
         int n = snprintf(name, sizeof name, "many/%04d", i);
@@ -307,29 +309,29 @@ Test(forks, artifacts_come_back_as_bytes)
     }
     OK(store_commit(&f.pg, &h.item, 1, &err));
     static struct artifact_row rows[ARTIFACTS_PAGE_MAX];
-    int n = store_artifacts(&f.pg, h.job, -1, -1, NULL, 100, rows, &err);
+    int n = store_artifacts(&f.pg, h.job, -1, -1, 0, 100, rows, &err);
     cr_assert_eq(n, 100, "%s", err.text);
-    cr_assert(rows[0].node == 0 && rows[0].artifact.kind == ARTIFACT_KIND_LINK);
-    cr_assert_eq(rows[0].artifact.target.len, 16);
+    cr_assert(rows[2].ord == 0 && rows[99].ord == 97);
+    cr_assert(rows[0].node == 0 && rows[0].artifact.type == ARTIFACT_LINK);
+    cr_assert_eq(rows[0].artifact.target_len, 16);
     cr_assert_str_eq(rows[0].artifact.sha256, "");
-    cr_assert(rows[1].node == 2 && rows[1].artifact.path.len == 3);
-    cr_assert_eq(memcmp(rows[1].artifact.path.data, "n/\xff", 3), 0);
+    cr_assert(rows[1].node == 2 && rows[1].artifact.path_len == 3);
+    cr_assert_eq(memcmp(rows[1].artifact.path, "n/\xff", 3), 0);
     cr_assert_str_eq(rows[1].artifact.sha256, SHA_B);
-    cr_assert(rows[1].artifact.mode == 0640 && rows[1].artifact.size_bytes == 7);
-    cr_assert(!rows[2].artifact.stored && !strcmp(rows[2].artifact.reason, "over the cap ?"));
+    cr_assert(rows[1].artifact.mode == 0640 && rows[1].artifact.size == 7);
+    cr_assert(!rows[2].artifact.stored && rows[2].artifact.reason == ARTIFACT_TOO_LARGE);
+    cr_assert(rows[1].artifact.change == ARTIFACT_GREW && rows[2].artifact.change == ARTIFACT_SAME);
     int total = n, node = rows[n - 1].node;
-    struct bytes path = rows[n - 1].artifact.path;
-    rows[n - 1].artifact.path = (struct bytes){ 0 };
+    int ord = rows[n - 1].ord;
     for (int i = 0; i < n; i++) {
         artifact_row_done(&rows[i]);
     }
-    n = store_artifacts(&f.pg, h.job, -1, node, &path, 1000, rows, &err);
-    free(path.data);
+    n = store_artifacts(&f.pg, h.job, -1, node, ord, 1000, rows, &err);
     cr_assert_eq(total + n, 602);
     for (int i = 0; i < n; i++) {
         artifact_row_done(&rows[i]);
     }
-    cr_assert_eq(store_artifacts(&f.pg, h.job, 2, -1, NULL, 1000, rows, &err), 1);
+    cr_assert_eq(store_artifacts(&f.pg, h.job, 2, -1, 0, 1000, rows, &err), 1);
     artifact_row_done(&rows[0]);
     handed_done(&h);
 }

@@ -1,7 +1,7 @@
 #!/usr/bin/python3
 """An S3 server that does wrong on purpose, for tests/integration/test_object_faults.c.
 
-The bucket's name says what goes wrong; objects are kept in memory. Signatures are not checked. Every request is counted:
+The bucket's name says what goes wrong, digits at its end aside; objects are kept in memory. Signatures are not checked. Every request is counted:
 GET /_count/BUCKET answers the number of requests seen for BUCKET, /_log/BUCKET their lines.
 
 usage: hostile_s3.py [DIR]; prints "ready ENDPOINT", ends when standard input does.
@@ -18,7 +18,7 @@ import urllib.parse
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 lock = threading.Lock()
-objects, log, uploads = {}, {}, {}
+objects, log, uploads, inputs = {}, {}, {}, {}
 stop = threading.Event()
 
 ERROR = '<?xml version="1.0" encoding="UTF-8"?>\n<Error><Code>%s</Code><Message>%s</Message><RequestId>1</RequestId></Error>'
@@ -73,7 +73,7 @@ class Handler(BaseHTTPRequestHandler):
     def serve(self):
         path, _, query = self.path.partition("?")
         parts = path.lstrip("/").split("/", 1)
-        bucket, key = parts[0], urllib.parse.unquote(parts[1]) if len(parts) > 1 else ""
+        bucket, key = self.bucket, key = parts[0], urllib.parse.unquote(parts[1]) if len(parts) > 1 else ""
         if bucket in ("_count", "_log"):
             with lock:
                 lines = list(log.get(key, []))
@@ -188,13 +188,13 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
 
-    def get_of(self, bucket, key):
+    def get_of(self, key):
         with lock:
-            return objects.get((bucket, key)) if self.command == "GET" else None
+            return objects.get((self.bucket, key)) if self.command == "GET" else None
 
     def fault_truncated(self, n, key, **_):
         """Every GET ends a third of the object further than it began."""
-        data = self.get_of("truncated", key)
+        data = self.get_of(key)
         if data is None:
             return False
         m = re.match(r"bytes=(\d+)-", self.headers.get("Range", ""))
@@ -203,21 +203,21 @@ class Handler(BaseHTTPRequestHandler):
 
     def fault_short_quietly(self, key, **_):
         """Cut, and no Content-Length that would tell."""
-        data = self.get_of("short-quietly", key)
+        data = self.get_of(key)
         if data is None:
             return False
         self.broken(data, len(data) // 2, False)
         return True
 
     def fault_wrong_bytes(self, key, **_):
-        data = self.get_of("wrong-bytes", key)
+        data = self.get_of(key)
         if data is None:
             return False
         self.whole(data[:-1] + bytes([data[-1] ^ 1]))
         return True
 
     def fault_ignores_range(self, key, **_):
-        data = self.get_of("ignores-range", key)
+        data = self.get_of(key)
         if data is None:
             return False
         self.reply(200, data)
@@ -238,6 +238,17 @@ class Handler(BaseHTTPRequestHandler):
             return True
         return False
 
+    def fault_changes_input(self, key, args, **_):
+        """POST KEY?path= says which local file; the first part that comes appends to it."""
+        if "path" in args:
+            inputs[self.bucket] = "/" + key.lstrip("/")
+            self.reply(200)
+            return True
+        if args.get("partNumber") == "1":
+            with open(inputs[self.bucket], "a") as f:
+                f.write("more")
+        return False
+
     def fault_late_error(self, same, args, **_):
         """200, and an error in the body: the first time the upload is completed."""
         if self.command == "POST" and "uploadId" in args and same == 1:
@@ -250,7 +261,7 @@ class Handler(BaseHTTPRequestHandler):
         if self.command == "POST" and "uploadId" in args and same == 1:
             with lock:
                 got = uploads.pop(args["uploadId"])
-                objects["lost-answer", key] = b"".join(got[i] for i in sorted(got))
+                objects[self.bucket, key] = b"".join(got[i] for i in sorted(got))
             self.reset()
             return True
         return False

@@ -93,6 +93,16 @@ Test(schema, fields)
                 HEAD ",\"expect\":{\"?\":1}}");
     same_fields(at(at(schema, "$defs", "limits", NULL), "properties", NULL, NULL),
                 HEAD ",\"limits\":{\"?\":1}}");
+    same_fields(at(at(schema, "$defs", "test", NULL), "properties", NULL, NULL),
+                HEAD ",\"tests\":[{\"?\":1}]}");
+    same_fields(at(at(schema, "$defs", "branch", NULL), "properties", NULL, NULL),
+                HEAD ",\"branches\":[{\"?\":1}]}");
+    same_fields(at(at(schema, "$defs", "step", NULL), "properties", NULL, NULL),
+                HEAD ",\"setup\":[{\"?\":1}]}");
+    same_fields(at(at(schema, "$defs", "keep", NULL), "properties", NULL, NULL),
+                HEAD ",\"keep\":{\"?\":1}}");
+    same_fields(at(at(schema, "$defs", "archive", NULL), "properties", NULL, NULL),
+                HEAD ",\"archive\":{\"?\":1}}");
     json_decref(schema);
 }
 
@@ -103,8 +113,22 @@ Test(schema, maxima)
     cr_assert_eq(number(at(props, "template", NULL, NULL), "maxLength"), JOB_TEMPLATE_MAX);
     cr_assert_eq(number(at(props, "name", NULL, NULL), "maxLength"), JOB_NAME_MAX);
     cr_assert_eq(number(at(props, "idempotency_key", NULL, NULL), "maxLength"), JOB_KEY_MAX);
-    cr_assert_eq(number(at(props, "files", NULL, NULL), "maxItems"), JOB_FILES_MAX);
-    cr_assert_eq(number(at(props, "env", NULL, NULL), "maxProperties"), JOB_ENV_MAX);
+    const json_t *defs = at(schema, "$defs", NULL, NULL);
+    cr_assert_eq(number(at(defs, "files", NULL, NULL), "maxItems"), JOB_FILES_MAX);
+    cr_assert_eq(number(at(defs, "env", NULL, NULL), "maxProperties"), JOB_ENV_MAX);
+    cr_assert_eq(number(at(defs, "tests", NULL, NULL), "maxItems"), JOB_TREE_CHILDREN_MAX);
+    cr_assert_eq(number(at(defs, "branches", NULL, NULL), "maxItems"), JOB_TREE_CHILDREN_MAX);
+    cr_assert_eq(number(at(defs, "artifacts", NULL, NULL), "maxItems"), JOB_ARTIFACT_GLOBS_MAX);
+    cr_assert_eq(number(at(defs, "artifacts", "items", NULL), "maxLength"), JOB_ARTIFACT_GLOB_MAX);
+    cr_assert_eq(number(at(defs, "weight", NULL, NULL), "maximum"), JOB_WEIGHT_MAX);
+    cr_assert_eq(number(at(props, "parallel", NULL, NULL), "maximum"), JOB_PARALLEL_MAX);
+    const json_t *keep = at(defs, "keep", "properties", NULL);
+    cr_assert_eq(number(at(keep, "name", NULL, NULL), "maxLength"), JOB_SNAPSHOT_NAME_MAX);
+    cr_assert_eq(number(at(keep, "ttl_s", NULL, NULL), "maximum"), JOB_KEEP_TTL_S_MAX);
+    cr_assert_eq(number(at(keep, "ttl_s", NULL, NULL), "minimum"), JOB_KEEP_TTL_S_MIN);
+    cr_assert_eq(number(at(keep, "ttl_s", NULL, NULL), "default"), JOB_KEEP_TTL_S_DEFAULT);
+    const json_t *steps = json_array_get(at(defs, "setup", "anyOf", NULL), 2);
+    cr_assert_eq(number(steps, "maxItems"), JOB_SETUP_STEPS_MAX);
     cr_assert_eq(number(at(props, "labels", NULL, NULL), "maxProperties"), JOB_LABELS_MAX);
     cr_assert_eq(number(at(props, "labels", "propertyNames", NULL), "maxLength"),
                  JOB_LABEL_KEY_MAX);
@@ -171,6 +195,13 @@ Test(schema, documentation)
     cr_assert(strstr(jobs.data, row), "docs/jobs.md lacks: %s", row);
 #include "common/model/limits.def"
 #undef JOB_LIMIT
+    cleanup_buf struct buf forks;
+    buf_init(&forks, 1 << 20);
+    cr_assert_eq(buf_read_file(&forks, BROOD_SOURCE_DIR "/docs/forks.md", &err), 0, "%s", err.text);
+#define JOB_MAX(name, value, help)                                                                 \
+    (void)snprintf(row, sizeof row, "\n| `%s` | %d | %s |", #name, value, help);                   \
+    cr_assert(strstr(forks.data, row), "docs/forks.md lacks: %s", row);
+#include "common/model/limits.def"
     for (int v = 1; v < VERDICT_COUNT; v++) {
         (void)snprintf(row, sizeof row, "\n| `%s` | ", verdict_word((enum verdict)v));
         cr_assert(strstr(verdicts.data, row), "docs/verdicts.md lacks: %s", row);

@@ -25,7 +25,7 @@ Test(words, faults_of_ours_are_never_billed)
     cr_assert(!verdict_billed(VERDICT_NONE));
     cr_assert(verdict_billed(VERDICT_ACCEPTED));
     cr_assert(verdict_billed(VERDICT_COMPILE_ERROR));
-    cr_assert(verdict_billed(VERDICT_CANCELLED));
+    cr_assert(!verdict_billed(VERDICT_CANCELLED));
 }
 
 Test(words, states_round_trip)

@@ -1,0 +1,199 @@
+#include "common/archive/source.h"
+
+#include <archive.h>
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define TAR_BLOCK 512u
+
+void source_memory(struct source *s, const void *data, size_t n)
+{
+    s->mem = n > 0 ? data : (const void *)"";
+    s->fd = -1;
+    s->seekable = true;
+    s->size = (int64_t)n;
+    s->pos = 0;
+    s->head = 0;
+}
+
+int source_fd(struct source *s, int fd, struct err *err)
+{
+    struct stat st;
+    if (fstat(fd, &st) < 0) {
+        return err_sys(err, "archive");
+    }
+    if (S_ISDIR(st.st_mode)) {
+        return err_set(err, ERR_INVALID, "archive: is a folder");
+    }
+    s->mem = NULL;
+    s->fd = fd;
+    s->seekable = S_ISREG(st.st_mode);
+    s->size = s->seekable ? st.st_size : -1;
+    s->pos = 0;
+    s->head = 0;
+    return 0;
+}
+
+/* Up to n bytes at s->pos into out, which moves. 0 at the end, -1 with errno. */
+static ssize_t fetch(struct source *s, uint8_t *out, size_t n)
+{
+    ssize_t got;
+    do {
+        got = s->seekable ? pread(s->fd, out, n, (off_t)s->pos) : read(s->fd, out, n);
+    } while (got < 0 && errno == EINTR);
+    if (got > 0) {
+        s->pos += got;
+    }
+    return got;
+}
+
+static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_data)
+{
+    struct source *s = arg;
+    ssize_t got;
+    if (s->mem) {
+        int64_t left = s->size - s->pos;
+        got = (ssize_t)(left < (int64_t)SOURCE_CHUNK_BYTES ? left : (int64_t)SOURCE_CHUNK_BYTES);
+        *ret_data = s->mem + s->pos;
+        s->pos += got;
+        return got;
+    }
+    *ret_data = s->chunk;
+    if (s->head > 0) {
+        got = (ssize_t)s->head;
+        s->head = 0;
+        return got;
+    }
+    got = fetch(s, s->chunk, sizeof s->chunk);
+    if (got < 0) {
+        archive_set_error(a, errno, "read: %s", strerror(errno));
+        return ARCHIVE_FATAL;
+    }
+    return got;
+}
+
+static la_int64_t on_seek(struct archive *a, void *arg, la_int64_t offset, int whence)
+{
+    struct source *s = arg;
+    (void)a;
+    int64_t base = whence == SEEK_SET ? 0 : whence == SEEK_CUR ? s->pos : s->size;
+    int64_t to;
+    if (__builtin_add_overflow(base, offset, &to) || to < 0) {
+        return ARCHIVE_FATAL;
+    }
+    s->pos = to < s->size ? to : s->size;
+    return s->pos;
+}
+
+/* The first bytes, at most TAR_BLOCK of them, without using them up. */
+static int peek(struct source *s, const uint8_t **ret_head, size_t *ret_n, struct err *err)
+{
+    if (s->mem) {
+        *ret_head = s->mem;
+        *ret_n = s->size < (int64_t)TAR_BLOCK ? (size_t)s->size : TAR_BLOCK;
+        return 0;
+    }
+    size_t n = 0;
+    while (n < TAR_BLOCK) {
+        ssize_t got = fetch(s, s->chunk + n, TAR_BLOCK - n);
+        if (got < 0) {
+            return err_sys(err, "archive: read");
+        }
+        if (got == 0) {
+            break;
+        }
+        n += (size_t)got;
+    }
+    if (s->seekable) {
+        s->pos = 0;
+    } else {
+        s->head = n;
+    }
+    *ret_head = s->chunk;
+    *ret_n = n;
+    return 0;
+}
+
+/* The checksum that every tar header has; a block of zeros is the end of an empty tar. */
+static bool is_tar(const uint8_t *h, size_t n)
+{
+    unsigned sum = 0, want = 0;
+    bool zeros = true;
+    if (n < TAR_BLOCK) {
+        return false;
+    }
+    for (size_t i = 0; i < TAR_BLOCK; i++) {
+        sum += i >= 148 && i < 156 ? ' ' : h[i];
+        zeros = zeros && h[i] == 0;
+    }
+    size_t i = 148;
+    while (i < 156 && h[i] == ' ') {
+        i++;
+    }
+    for (; i < 156 && h[i] >= '0' && h[i] <= '7'; i++) {
+        want = want * 8 + (h[i] - '0');
+    }
+    return zeros || sum == want;
+}
+
+int source_kind(struct source *s, enum source_kind *ret_kind, struct err *err)
+{
+    static const struct {
+        const char *magic;
+        size_t n;
+        int kind; /* -1: known, and not read here */
+        const char *word;
+    } rows[] = {
+        { "\x1f\x8b", 2, SOURCE_TAR_GZ, "" },
+        { "\x28\xb5\x2f\xfd", 4, SOURCE_TAR_ZST, "" },
+        { "PK\x03\x04", 4, SOURCE_ZIP, "" },
+        { "PK\x05\x06", 4, SOURCE_ZIP_EMPTY, "" }, /* the end of a directory without entries */
+        { "PK\x07\x08", 4, -1, "a zip in several parts" },
+        { "\xfd"
+          "7zXZ",
+          5, -1, "xz" },
+        { "BZh", 3, -1, "bzip2" },
+        { "7z\xbc\xaf\x27\x1c", 6, -1, "7z" },
+        { "Rar!", 4, -1, "rar" },
+        { "\x04\x22\x4d\x18", 4, -1, "lz4" },
+        { "!<arch>\n", 8, -1, "ar" },
+        { "07070", 5, -1, "cpio" },
+    };
+    const uint8_t *h;
+    size_t n;
+    int rc = peek(s, &h, &n, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const char *word = n == 0 ? "nothing" : "something else";
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        if (n >= rows[i].n && memcmp(h, rows[i].magic, rows[i].n) == 0) {
+            if (rows[i].kind >= 0) {
+                *ret_kind = (enum source_kind)rows[i].kind;
+                return 0;
+            }
+            word = rows[i].word;
+        }
+    }
+    if (is_tar(h, n)) {
+        *ret_kind = SOURCE_TAR;
+        return 0;
+    }
+    return err_set(err, ERR_INVALID, "archive: must be tar, tar.gz, tar.zst or zip; this is %s",
+                   word);
+}
+
+int source_open(struct source *s, struct archive *a, struct err *err)
+{
+    (void)archive_read_set_callback_data(a, s);
+    (void)archive_read_set_read_callback(a, on_read);
+    if (s->seekable) {
+        (void)archive_read_set_seek_callback(a, on_seek);
+    }
+    if (archive_read_open1(a) != ARCHIVE_OK) {
+        return err_set(err, ERR_INVALID, "archive: %s", archive_error_string(a));
+    }
+    return 0;
+}

@@ -1,0 +1,3 @@
+use Test::More tests => 3;
+pass('first');
+BAIL_OUT('the disk is gone');

@@ -1,0 +1,201 @@
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli/checkout.h"
+#include "common/base/buf.h"
+
+static char dir[64];
+
+static void sh(const char *script)
+{
+    cleanup_buf struct buf b;
+    struct err err;
+    buf_init(&b, 1 << 16);
+    int rc = buf_addf(
+        &b, &err,
+        "cd '%s' && export HOME='%s' GIT_CONFIG_NOSYSTEM=1 GIT_AUTHOR_NAME=a GIT_AUTHOR_EMAIL=a@b "
+        "GIT_COMMITTER_NAME=a GIT_COMMITTER_EMAIL=a@b && { %s; } >/dev/null 2>&1",
+        dir, dir, script);
+    cr_assert_eq(rc, 0);
+    cr_assert_eq(system(b.data), 0, "%s", script);
+}
+
+static void set_up(void)
+{
+    (void)snprintf(dir, sizeof dir, "/tmp/brood-checkout-XXXXXX");
+    cr_assert_not_null(mkdtemp(dir));
+}
+
+static void tear_down(void)
+{
+    char cmd[128];
+    (void)snprintf(cmd, sizeof cmd, "rm -rf '%s'", dir);
+    cr_assert_eq(system(cmd), 0);
+}
+
+TestSuite(checkout, .init = set_up, .fini = tear_down);
+
+static bool no_git(void)
+{
+    if (system("git --version >/dev/null 2>&1") == 0) {
+        return false;
+    }
+    cr_skip_test("no program git here");
+    return true;
+}
+
+/* "mode path" a line */
+static void expect(const char *below, const char *const *includes, size_t n, bool git,
+                   const char *lines)
+{
+    char path[128];
+    struct err err = { 0 };
+    struct checkout c;
+    (void)snprintf(path, sizeof path, "%s%s", dir, below);
+    cr_assert_eq(checkout_list(path, includes, n, &c, &err), 0, "%s", err.text);
+    cleanup_buf struct buf b;
+    buf_init(&b, 1 << 20);
+    cr_assert_eq(buf_add_str(&b, "", &err), 0);
+    for (size_t i = 0; i < c.n; i++) {
+        cr_assert_eq(buf_addf(&b, &err, "%o %s\n", (unsigned)c.files[i].mode, c.files[i].path), 0);
+    }
+    cr_expect_str_eq(b.data, lines);
+    cr_expect_eq(c.used_git, git);
+    checkout_done(&c);
+}
+
+#define REPOSITORY                                                                                 \
+    "git init -q .; printf 'ignored\\n*.log\\nbuild/\\n' > .gitignore; echo a > a.txt; "           \
+    "echo x > run.sh; chmod 755 run.sh; mkdir -p sub build/out; echo b > sub/b.txt; "              \
+    "ln -s /etc/passwd link; ln -s sub dirlink; git add -A; git commit -qm one; echo new > "       \
+    "new.txt; "                                                                                    \
+    "echo no > ignored; echo no > sub/x.log; echo o > build/out/o"
+
+Test(checkout, what_git_sees)
+{
+    if (no_git()) {
+        return;
+    }
+    sh(REPOSITORY
+       "; echo gone > gone; git add gone; rm gone; chmod 600 a.txt; echo changed >> sub/b.txt");
+    expect("", NULL, 0, true,
+           "100644 .gitignore\n100644 a.txt\n120777 dirlink\n120777 link\n100644 new.txt\n100755 "
+           "run.sh\n"
+           "100644 sub/b.txt\n");
+    expect("/sub", NULL, 0, true, "100644 b.txt\n");
+}
+
+Test(checkout, includes_bring_back_what_is_ignored)
+{
+    if (no_git()) {
+        return;
+    }
+    sh(REPOSITORY);
+    static const char *const globs[] = { "build/", "**/*.log", "a.txt", ".git/**" };
+    expect("", globs, 4, true,
+           "100644 .gitignore\n100644 a.txt\n100644 build/out/o\n120777 dirlink\n120777 "
+           "link\n100644 new.txt\n"
+           "100755 run.sh\n100644 sub/b.txt\n100644 sub/x.log\n");
+}
+
+Test(checkout, a_repository_inside_is_taken_without_its_git)
+{
+    if (no_git()) {
+        return;
+    }
+    sh("git init -q .; echo a > a; mkdir in; cd in; git init -q .; echo b > b; git add b; git "
+       "commit -qm in");
+    expect("", NULL, 0, true, "100644 a\n100644 in/b\n");
+}
+
+Test(checkout, a_conflict_is_listed_once)
+{
+    if (no_git()) {
+        return;
+    }
+    sh("git init -q -b m .; echo 1 > f; git add f; git commit -qm 1; git checkout -q -b o; echo 2 "
+       "> f; git commit -qam 2; "
+       "git checkout -q m; echo 3 > f; git commit -qam 3; ! git merge o");
+    expect("", NULL, 0, true, "100644 f\n");
+}
+
+Test(checkout, the_environment_of_a_hook_does_not_matter)
+{
+    if (no_git()) {
+        return;
+    }
+    sh(REPOSITORY);
+    (void)setenv("GIT_DIR", "/nowhere/.git", 1);
+    (void)setenv("GIT_INDEX_FILE", "/nowhere/index", 1);
+    expect("/sub", NULL, 0, true, "100644 b.txt\n");
+    (void)unsetenv("GIT_DIR");
+    (void)unsetenv("GIT_INDEX_FILE");
+}
+
+Test(checkout, a_git_that_fails_is_not_passed_over)
+{
+    if (no_git()) {
+        return;
+    }
+    sh("mkdir .git; echo secret > .env");
+    struct checkout c;
+    struct err err;
+    /* not a repository for git, but there is a .git: taking everything would be wrong */
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), -ERR_INVALID);
+    cr_assert(strstr(err.text, "git ls-files failed: fatal: not a git repository"), "%s", err.text);
+}
+
+Test(checkout, without_git_everything)
+{
+    sh("mkdir -p a/b node_modules/.git; echo 1 > a/b/c; echo 2 > a-b; echo 3 > .hidden; echo 4 > "
+       "node_modules/.git/x; "
+       "mkfifo pipe; ln -s nowhere broken; printf x > \"$(printf 'odd\\377\\nname')\"");
+    expect("", NULL, 0, false,
+           "100644 .hidden\n100644 a/b/c\n100644 a-b\n120777 broken\n100644 odd\xff\nname\n");
+    struct checkout c;
+    struct err err;
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0);
+    cr_assert_eq(c.n_special, 1);
+    cr_assert_eq(c.size_bytes, 2 + 2 + 2 + strlen("nowhere") + 1);
+    checkout_done(&c);
+}
+
+Test(checkout, refused)
+{
+    struct checkout c;
+    struct err err;
+    static const char *const bad[] = { "../x" };
+    cr_assert_eq(checkout_list("/nonexistent", NULL, 0, &c, &err), -ERR_NOT_FOUND);
+    cr_assert_eq(checkout_list(dir, bad, 1, &c, &err), -ERR_INVALID);
+    cr_assert(strstr(err.text, "include 1"));
+    static const char *many[CHECKOUT_INCLUDES_MAX + 1];
+    for (size_t i = 0; i <= CHECKOUT_INCLUDES_MAX; i++) {
+        many[i] = "x";
+    }
+    cr_assert_eq(checkout_list(dir, many, CHECKOUT_INCLUDES_MAX + 1, &c, &err), -ERR_TOO_LARGE);
+    cr_assert_eq(checkout_list(dir, many, CHECKOUT_INCLUDES_MAX, &c, &err), 0);
+    checkout_done(&c);
+}
+
+Test(checkout, depth_at_the_maximum_and_one_above)
+{
+    char script[200];
+    (void)snprintf(
+        script, sizeof script,
+        "p=.; i=0; while [ $i -lt %d ]; do p=$p/d; i=$((i+1)); done; mkdir -p $p; echo x > $p/f",
+        CHECKOUT_DEPTH_MAX);
+    sh(script);
+    struct checkout c;
+    struct err err = { 0 };
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0, "%s", err.text);
+    cr_assert_eq(c.n, 1);
+    checkout_done(&c);
+    sh("mv d e; mkdir d; mv e d/e");
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), -ERR_TOO_LARGE);
+    cr_assert(strstr(err.text, "nested deeper than 128"));
+}

@@ -1,0 +1,112 @@
+/* Around the engine, without a machine: QEMU's command line and version, and what a request is told
+ * that waited in vain. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "vmpool/engine_qemu.h"
+#include "vmpool/pool_internal.h"
+
+static struct err err;
+
+static int arguments(bool kvm, bool seed, struct qemu_args *ret_args)
+{
+    struct engine_host host = { .kvm = kvm };
+    struct machine_options o = { .memory_mib = 256, .vcpus = 1, .clone = true, .seed = seed };
+    o.disk = "/nowhere/rootfs.erofs";
+    qemu_describe(&host);
+    return qemu_arguments(ret_args, "/usr/bin/qemu", &host, &o, &err);
+}
+
+static const char *value_of(const struct qemu_args *a, const char *option)
+{
+    for (int i = 0; i + 1 < a->n; i++) {
+        if (strcmp(a->argv[i], option) == 0) {
+            return a->argv[i + 1];
+        }
+    }
+    return "";
+}
+
+Test(engine, the_accelerator_is_the_hosts)
+{
+    struct qemu_args a;
+    cr_assert_eq(arguments(true, false, &a), 0, "%s", err.text);
+    cr_expect_str_eq(value_of(&a, "-accel"), "kvm");
+    cr_expect_str_eq(value_of(&a, "-cpu"), "host");
+    qemu_args_done(&a);
+    cr_assert_eq(arguments(false, true, &a), 0, "%s", err.text);
+    cr_expect_eq(strncmp(value_of(&a, "-accel"), "tcg,", 4), 0);
+    qemu_args_done(&a);
+}
+
+/* A machine that is to be copied by fork cannot run with KVM; asking for it is a bug of ours. */
+Test(engine, no_seed_is_started_with_kvm, .signal = SIGABRT)
+{
+    struct qemu_args a;
+    (void)!arguments(true, true, &a);
+}
+
+static const char *script(const char *text)
+{
+    static char path[64];
+    (void)snprintf(path, sizeof path, "/tmp/brood-test-qemu-XXXXXX");
+    int fd = mkstemp(path);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    cr_assert_eq(fchmod(fd, 0755), 0);
+    (void)close(fd);
+    return path;
+}
+
+Test(engine, version_is_the_first_line)
+{
+    char version[64];
+    const char *qemu = script("#!/bin/sh\n[ \"$1\" = --version ] || exit 1\n"
+                              "echo 'QEMU emulator version 7.2.1 (Debian 1:7.2+dfsg-7)'\n"
+                              "echo 'Copyright (c)'\n");
+    cr_assert_eq(qemu_version(qemu, version, sizeof version, &err), 0, "%s", err.text);
+    cr_expect_str_eq(version, "7.2.1 (Debian 1:7.2+dfsg-7)");
+    char small[4];
+    cr_assert_eq(qemu_version(qemu, small, sizeof small, &err), 0);
+    cr_expect_str_eq(small, "7.2");
+    (void)unlink(qemu);
+}
+
+Test(engine, what_is_no_qemu_is_refused)
+{
+    char version[64] = "as before";
+    const char *other = script("#!/bin/sh\necho 'BusyBox v1.35'\n");
+    cr_expect_eq(qemu_version(other, version, sizeof version, &err), -ERR_UNSUPPORTED);
+    cr_expect(strstr(err.text, "BusyBox v1.35"), "%s", err.text);
+    (void)unlink(other);
+    cr_expect_eq(qemu_version("/nowhere/qemu", version, sizeof version, &err), -ERR_UNSUPPORTED);
+    /* no shell looks at the path */
+    cr_expect_eq(
+        qemu_version("/bin/echo x; echo QEMU emulator version 9", version, sizeof version, &err),
+        -ERR_UNSUPPORTED);
+    cr_expect_str_eq(version, "as before");
+}
+
+Test(engine, a_late_lease_says_what_it_waited_for)
+{
+    struct pool_snapshot s = { .name = "python", .begun_ms = 5000 };
+    s.state = SNAPSHOT_READING;
+    lease_late(&s, 36700, 0, 100, &err);
+    cr_expect_eq(err.code, ERR_NO_CAPACITY);
+    cr_expect_str_eq(err.text, "snapshot of template python is still being loaded, 31 s");
+    s.state = SNAPSHOT_BUILDING;
+    lease_late(&s, 65000, 0, 100, &err);
+    cr_expect_eq(err.code, ERR_NO_CAPACITY);
+    cr_expect_str_eq(err.text,
+                     "snapshot of template python is still being made (the template boots), 60 s");
+    s.state = SNAPSHOT_READY;
+    lease_late(&s, 65000, 70, 100, &err);
+    cr_expect_eq(err.code, ERR_NO_CAPACITY);
+    cr_expect_str_eq(
+        err.text, "template python: no sandbox became free within 30000 ms (70 of 100 MiB in use)");
+}
