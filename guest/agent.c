@@ -19,7 +19,13 @@
 #define ENV_FILE "/usr/lib/brood/env"
 #define MEMORY_RESERVE_BYTES ((uint64_t)40 << 20) /* kernel, agent, warm interpreter */
 
-enum { POLL_CHANNEL, POLL_SIGNAL, POLL_RUN, POLLS = POLL_RUN + RUN_POLLS };
+enum {
+    POLL_CHANNEL,
+    POLL_SIGNAL,
+    POLL_RUN,
+    POLL_KEPT = POLL_RUN + RUN_POLLS,
+    POLLS = POLL_KEPT + SLOTS_KEPT_POLLS
+};
 
 static void put_error(struct agent *a, uint32_t run, const char *what, const struct err *err)
 {
@@ -101,6 +107,14 @@ static int act_run(struct agent *a, const struct frame *f, bool trusted, struct 
     return rc;
 }
 
+/* What each fork would do first is done once, before there are forks. */
+static void act_settle(struct agent *a)
+{
+    prepare(a, true);
+    guest_Settled msg = { .spare = slots_have_spare(&a->slots) };
+    channel_put(&a->ch, FRAME_SETTLED, guest_Settled_fields, &msg);
+}
+
 static int act(struct agent *a, enum session_action action, const struct frame *f, struct err *err)
 {
     switch (action) {
@@ -122,6 +136,9 @@ static int act(struct agent *a, enum session_action action, const struct frame *
         return run_stdin(&a->run, f->payload, f->len, &a->ch, err);
     case ACTION_kill:
         run_kill(&a->run);
+        return 0;
+    case ACTION_settle:
+        act_settle(a);
         return 0;
     case ACTION_collect:
         return collect_start(&a->collect, a->boot.work_fd, f, err);
@@ -146,6 +163,8 @@ static const char *action_field(enum session_action action)
         return "run";
     case ACTION_stdin_data:
         return "stdin";
+    case ACTION_settle:
+        return "settle";
     case ACTION_collect:
         return "collect";
     default:
@@ -252,6 +271,7 @@ int agent_loop(struct agent *a, struct err *err)
         struct pollfd p[POLLS] = { [POLL_SIGNAL] = { a->signal_fd, POLLIN, 0 } };
         p[POLL_CHANNEL].fd = channel_poll_fd(&a->ch, &p[POLL_CHANNEL].events);
         run_poll(&a->run, &a->ch, p + POLL_RUN);
+        slots_poll_kept(&a->slots, p + POLL_KEPT);
         bool more = a->collect.active && channel_idle(&a->ch);
         if (poll(p, POLLS, more ? 0 : -1) < 0) {
             if (errno == EINTR) {
@@ -270,6 +290,7 @@ int agent_loop(struct agent *a, struct err *err)
         if (p[POLL_SIGNAL].revents) {
             reap(a);
         }
+        slots_drain_kept(&a->slots, p + POLL_KEPT);
         if (a->run.active && run_work(&a->run, p + POLL_RUN, &a->ch)) {
             end_run(a);
         }
@@ -346,7 +367,7 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     rc = rc ? rc : identity_init(&a->identity, err);
     rc = rc ? rc : disk_init(&a->disk, err);
     rc = rc ? rc : read_env_defaults(a, err);
-    rc = rc ? rc : warm_start(&a->warm, err);
+    rc = rc ? rc : warm_start(&a->warm, a->env.env_defaults, a->env.env_defaults_n, err);
     rc = rc ? rc : slots_init(&a->slots, boot->cgroup_fd, &a->warm, err);
     rc = rc ? rc : slots_prepare(&a->slots, true, err);
     if (rc == 0) {

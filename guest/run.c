@@ -124,6 +124,7 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     run->number = msg->run;
     run->slot = slot;
     run->trusted = msg->trusted;
+    run->keep = msg->keep;
     run->output_max = msg->limits.output_bytes + RUN_OUTPUT_SLACK;
     run->stdin_total = msg->stdin_bytes;
     rc = launch(run, env, msg, &argv, &vars, err);
@@ -200,6 +201,12 @@ void run_kill(struct run *run)
     cgroup_kill(&run->slot->cg);
 }
 
+/* A run that was ended by a limit leaves nothing behind. */
+static bool keeps(const struct run *run)
+{
+    return run->keep && !run->killed;
+}
+
 void run_ended(struct run *run, pid_t pid, int status)
 {
     if (!run->active || run->main_ended || pid != run->main) {
@@ -210,7 +217,7 @@ void run_ended(struct run *run, pid_t pid, int status)
     run->end_us = mono_us();
     run->leftovers = cgroup_processes(&run->slot->cg);
     run->cgroup_empty = run->leftovers == 0;
-    if (!run->cgroup_empty) {
+    if (!run->cgroup_empty && !keeps(run)) {
         cgroup_kill(&run->slot->cg);
     }
 }
@@ -231,7 +238,7 @@ void run_poll(const struct run *run, const struct channel *ch, struct pollfd *p)
     /* Also without data to write: to notice that the program has closed its end (POLLERR). */
     p[RUN_POLL_STDIN] = (struct pollfd){ run->main_ended ? -1 : run->slot->in[1],
                                          run->stdin_len > 0 ? POLLOUT : 0, 0 };
-    if (run->main_ended && !run->cgroup_empty) {
+    if (run->main_ended && !run->cgroup_empty && !keeps(run)) {
         p[RUN_POLL_CGROUP] = (struct pollfd){ run->slot->cg.fd[CGROUP_EVENTS], POLLPRI, 0 };
     }
 }
@@ -295,7 +302,7 @@ bool run_work(struct run *run, const struct pollfd *p, struct channel *ch)
     if (run->main_ended && !run->cgroup_empty) {
         run->cgroup_empty = !cgroup_populated(&run->slot->cg);
     }
-    return run->main_ended && run->cgroup_empty && drain(run, ch);
+    return run->main_ended && (run->cgroup_empty || keeps(run)) && drain(run, ch);
 }
 
 void run_exit(struct run *run, const struct run_env *env, struct channel *ch)
@@ -321,7 +328,11 @@ void run_exit(struct run *run, const struct run_env *env, struct channel *ch)
     }
     static_assert(sizeof msg.exec_error == sizeof run->exec_error, "one size");
     memcpy(msg.exec_error, run->exec_error, sizeof msg.exec_error);
-    slot_done(run->slot);
+    if (keeps(run) && !run->cgroup_empty) {
+        slot_keep(run->slot);
+    } else {
+        slot_done(run->slot);
+    }
     if (!run->mute) {
         channel_put(ch, FRAME_EXIT, guest_Exit_fields, &msg);
     }

@@ -24,6 +24,7 @@ enum run_poll { RUN_POLL_OUT, RUN_POLL_ERR, RUN_POLL_STDIN, RUN_POLL_CGROUP, RUN
 struct run {
     uint32_t number;
     bool active, trusted, warm;
+    bool keep;   /* what it leaves running lives on */
     bool killed; /* by FRAME_KILL */
     bool mute;   /* the host that started it is gone: no EXIT */
     bool main_ended, cgroup_empty;

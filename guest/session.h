@@ -27,6 +27,7 @@ enum session_action {
     ACTION_stdin_data,
     ACTION_kill,
     ACTION_collect,
+    ACTION_settle,
     ACTIONS
 };
 

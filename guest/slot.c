@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 static void close_fd(int *fd)
@@ -23,6 +24,12 @@ int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *er
             .in = { -1, -1 }, .out = { -1, -1 }, .err = { -1, -1 }, .spare.sock = -1
         };
         (void)snprintf(slot->name, sizeof slot->name, "run%u", i);
+        if (i >= SLOTS_READY) {
+            slot->cg.dir_fd = -1;
+            memset(slot->cg.fd, -1, sizeof slot->cg.fd);
+            slot->state = SLOT_BARE;
+            continue;
+        }
         int rc = cgroup_make(&slot->cg, cgroup_fd, slot->name, err);
         if (rc < 0) {
             return rc;
@@ -60,6 +67,47 @@ void slot_done(struct slot *slot)
     slot->state = SLOT_USED;
 }
 
+void slot_keep(struct slot *slot)
+{
+    close_fd(&slot->in[0]);
+    close_fd(&slot->in[1]);
+    close_fd(&slot->out[1]);
+    close_fd(&slot->err[1]);
+    slot->state = SLOT_KEPT;
+}
+
+void slots_poll_kept(const struct slots *s, struct pollfd *p)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        const struct slot *slot = &s->slot[i];
+        bool kept = slot->state == SLOT_KEPT;
+        p[2 * i] = (struct pollfd){ kept ? slot->out[0] : -1, POLLIN, 0 };
+        p[2 * i + 1] = (struct pollfd){ kept ? slot->err[0] : -1, POLLIN, 0 };
+    }
+}
+
+void slots_drain_kept(struct slots *s, const struct pollfd *p)
+{
+    static char scratch[4096];
+    for (unsigned i = 0; i < SLOTS_KEPT_POLLS; i++) {
+        struct slot *slot = &s->slot[i / 2];
+        int *fd = i % 2 ? &slot->err[0] : &slot->out[0];
+        if (p[i].revents && slot->state == SLOT_KEPT && read(*fd, scratch, sizeof scratch) == 0) {
+            close_fd(fd);
+        }
+    }
+}
+
+bool slots_have_spare(const struct slots *s)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        if (s->slot[i].state == SLOT_EQUIPPED && s->slot[i].spare.pid != 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
 static int equip(struct slots *s, bool want_spare, struct err *err)
 {
     struct slot *slot = NULL;
@@ -77,7 +125,10 @@ static int equip(struct slots *s, bool want_spare, struct err *err)
             }
         }
     }
-    assert(slot); /* at most two of them are equipped */
+    if (!slot) { /* at most two of them are equipped */
+        return err_set(err, ERR_TOO_LARGE,
+                       "at most %u runs of a machine may leave processes behind", SLOTS - 2);
+    }
     int rc = make_pipes(slot, err);
     if (rc < 0) {
         return rc;

@@ -1,18 +1,29 @@
 /* What one run needs, made ahead of it: a cgroup, the pipes, and in one slot a spare of the warm
  * interpreter.
  *
- * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), BUSY with its run, then USED; it is
- * made anew when no fresh one is left. At most one equipped slot holds a spare; a second one waits
- * for programs that are started by exec. All of this is done before the snapshot, or after a run's
- * EXIT has been sent: never between RUN and the first byte of output. */
+ * A slot is FRESH (cgroup made), then EQUIPPED (pipes too), BUSY with its run, then USED (or KEPT,
+ * for the life of the machine, where the run's processes live on); it is made anew when no fresh
+ * one is left. At most one equipped slot holds a spare; a second one waits for programs that are
+ * started by exec. All of this is done before the snapshot, or after a run's EXIT has been sent:
+ * never between RUN and the first byte of output. */
 #pragma once
+#include <poll.h>
 #include <stdbool.h>
 #include "guest/cgroup.h"
 #include "guest/warm.h"
 
-#define SLOTS 6u
+#define SLOTS 24u      /* a set-up of every level of branches may leave something running */
+#define SLOTS_READY 6u /* of these the cgroup is made before the snapshot */
+#define SLOTS_KEPT_POLLS (2 * SLOTS)
 
-enum slot_state { SLOT_BARE, SLOT_FRESH, SLOT_EQUIPPED, SLOT_BUSY, SLOT_USED };
+enum slot_state {
+    SLOT_BARE,
+    SLOT_FRESH,
+    SLOT_EQUIPPED,
+    SLOT_BUSY,
+    SLOT_KEPT, /* its run is over, what it left running is not */
+    SLOT_USED
+};
 
 struct slot {
     enum slot_state state;
@@ -41,6 +52,13 @@ struct slot *slots_take(struct slots *s, bool want_spare);
 void slot_close_pipes(struct slot *slot);
 /* After the run: close its pipes; the slot may be made anew. */
 void slot_done(struct slot *slot);
+/* After a run that leaves processes behind on purpose: they keep their cgroup, and what they print
+ * is read and dropped, so that they neither block nor get SIGPIPE. */
+void slot_keep(struct slot *slot);
+/* p[SLOTS_KEPT_POLLS]; fd -1 for what is not waited for. */
+void slots_poll_kept(const struct slots *s, struct pollfd *p);
+void slots_drain_kept(struct slots *s, const struct pollfd *p);
+bool slots_have_spare(const struct slots *s);
 /* Slots that are not used yet. */
 unsigned slots_left(const struct slots *s);
 /* A process has ended: forget the spare that it was. */

@@ -1,5 +1,6 @@
 #include "guest/warm.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -37,16 +38,11 @@ static void close_warm(struct warm *w)
 }
 
 /* In the child, before exec. */
-_Noreturn static void exec_warm(int sock)
+_Noreturn static void exec_warm(int sock, char *const *defaults, size_t n)
 {
-    static char *const env[] = {
-        "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        "HOME=/work",
-        "LANG=C.UTF-8",
-        "TZ=UTC",
-        "PYTHONHASHSEED=0",
-        NULL
-    };
+    char *env[STRS_DEFAULTS_MAX + 1];
+    memcpy(env, defaults, n * sizeof env[0]);
+    env[n] = NULL;
     static char *const argv[] = { WARM_PROGRAM, NULL };
     sigset_t none;
     (void)sigemptyset(&none);
@@ -63,8 +59,9 @@ _Noreturn static void exec_warm(int sock)
     _exit(127);
 }
 
-int warm_start(struct warm *w, struct err *err)
+int warm_start(struct warm *w, char *const *env_defaults, size_t env_defaults_n, struct err *err)
 {
+    assert(env_defaults_n <= STRS_DEFAULTS_MAX);
     *w = (struct warm){ .sock = -1 };
     if (access(WARM_PROGRAM, X_OK) < 0) {
         return 0;
@@ -80,7 +77,7 @@ int warm_start(struct warm *w, struct err *err)
     w->sock = pair[0];
     w->pid = fork();
     if (w->pid == 0) {
-        exec_warm(pair[1]);
+        exec_warm(pair[1], env_defaults, env_defaults_n);
     }
     (void)close(pair[1]);
     char ready;

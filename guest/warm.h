@@ -28,8 +28,10 @@ struct warm_spare {
 };
 
 /* Start the template's warm program and wait until it is ready (it sends one byte). No such
- * program: pid 0, no error. */
-MUST_CHECK int warm_start(struct warm *w, struct err *err);
+ * program: pid 0, no error. env_defaults, at most STRS_DEFAULTS_MAX: its environment, and most
+ * runs'. */
+MUST_CHECK int warm_start(struct warm *w, char *const *env_defaults, size_t env_defaults_n,
+                          struct err *err);
 /* Ask for a spare. pipes: stdin to read, stdout and stderr to write; they stay the caller's.
  * -ERR_CLOSED when the warm interpreter is gone: *w is then none. */
 MUST_CHECK int warm_arm(struct warm *w, int cgroup_procs_fd, const int pipes[3],

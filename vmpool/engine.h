@@ -41,7 +41,7 @@ struct machine_options {
     int state_fd; /* clone: device state, a description of its own (the offset is used); boot: where
                      save writes. Borrowed during start */
     bool clone;
-    bool seed;        /* a clone that will be copied (copy), where the engine can */
+    bool copyable;    /* a clone that may be copied (copy), where the engine can */
     const char *disk; /* read-only root file system, raw; borrowed during start */
     const char *kernel, *initrd, *cmdline; /* boot only */
 };
@@ -55,13 +55,17 @@ struct engine {
     int (*start)(struct event_base *base, const struct engine_host *host,
                  const struct machine_options *options, machine_listener *listener, void *user,
                  struct machine **ret_machine, struct err *err);
-    /* May this machine, loaded and paused, be copied as it stands? Only one started with seed. */
+    /* May this machine, once loaded, be copied when it is paused? Only one started as copyable, or
+     * a copy itself. */
     bool (*can_copy)(const struct machine *m);
     /* A machine that continues where origin stands; origin stays paused and can be copied again.
      * Answer: LOADED or FAILED, then EXITED. origin may be destroyed and freed before or after its
      * copies. */
     int (*copy)(struct machine *origin, machine_listener *listener, void *user,
                 struct machine **ret_machine, struct err *err);
+    /* copy, a paused copy of origin that was exercised, shows what later copies will write first.
+     * No more than a hint; -ERR_X when it could not be taken. */
+    int (*learn)(struct machine *origin, const struct machine *copy, struct err *err);
     /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or
      * FAILED. */
     int (*save)(struct machine *m, struct err *err);

@@ -268,13 +268,17 @@ DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 /* What every QEMU is given: its stderr, control socket and agent channel. The child's ends are
  * non-blocking, as QEMU would make them: a copy does not do it again. */
 struct ends {
-    int stderr_fd, qmp, channel; /* the child's */
+    int stderr_fd, qmp, channel, seed; /* the child's */
     int qmp_ours;
 };
+#define NO_ENDS                                                                                    \
+    {                                                                                              \
+        -1, -1, -1, -1, -1                                                                         \
+    }
 
 static void ends_done(struct ends *e)
 {
-    int *fds[] = { &e->stderr_fd, &e->qmp, &e->channel, &e->qmp_ours };
+    int *fds[] = { &e->stderr_fd, &e->qmp, &e->channel, &e->seed, &e->qmp_ours };
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (*fds[i] >= 0) {
             (void)close(TAKE_FD(*fds[i]));
@@ -306,6 +310,18 @@ static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
     return 0;
 }
 
+/* The control socket of a machine that can be copied. */
+static int make_seed(struct machine *m, struct ends *ends, struct err *err)
+{
+    int control[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    m->seed = seed_new(m->base, control[0]);
+    ends->seed = control[1];
+    return 0;
+}
+
 static void watch_stderr(struct machine *m)
 {
     m->stderr_ev = event_new(m->base, m->stderr_fd, EV_READ | EV_PERSIST, on_stderr, m);
@@ -334,11 +350,10 @@ static struct machine *machine_new(struct event_base *base, bool clone, machine_
 }
 
 static int start_process(struct machine *m, const struct engine_host *host,
-                         const struct machine_options *o, const struct ends *ends, struct err *err)
+                         const struct machine_options *o, struct ends *ends, struct err *err)
 {
     const char *binary;
     char library[512], preload[600];
-    int control[2];
     int rc = qemu_binary(host->kvm, &binary, err);
     if (rc < 0) {
         return rc;
@@ -352,14 +367,11 @@ static int start_process(struct machine *m, const struct engine_host *host,
     struct spawn_options so = {
         .path = binary, .fds = fds, .n_fds = 4, .stderr_fd = ends->stderr_fd
     };
-    cleanup_close int seed_theirs = -1;
-    if (o->seed && seed_library(library, sizeof library)) {
-        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
-            return err_sys(err, "socketpair");
+    if (o->copyable && seed_library(library, sizeof library)) {
+        if ((rc = make_seed(m, ends, err)) < 0) {
+            return rc;
         }
-        m->seed = seed_new(m->base, control[0]);
-        seed_theirs = control[1];
-        fds[so.n_fds++].from = seed_theirs;
+        fds[so.n_fds++].from = ends->seed;
         (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", library);
         so.envp = envp;
     }
@@ -382,7 +394,7 @@ static int machine_start(struct event_base *base, const struct engine_host *host
 {
     assert(o->ram_fd >= 0 && o->state_fd >= 0 && listener);
     CLEANUP(cleanup_machine) struct machine *m = machine_new(base, o->clone, listener, user);
-    CLEANUP(ends_done) struct ends ends = { -1, -1, -1, -1 };
+    CLEANUP(ends_done) struct ends ends = NO_ENDS;
     m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
     if (m->state < 0) {
         return err_sys(err, "dup");
@@ -416,13 +428,13 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
 {
     assert(machine_can_copy(origin));
     CLEANUP(cleanup_machine) struct machine *m = machine_new(origin->base, true, listener, user);
-    CLEANUP(ends_done) struct ends ends = { -1, -1, -1, -1 };
+    CLEANUP(ends_done) struct ends ends = NO_ENDS;
     int rc = make_ends(m, &ends, err);
-    if (rc < 0) {
+    if (rc < 0 || (rc = make_seed(m, &ends, err)) < 0) {
         return rc;
     }
     m->migrated = true; /* there is nothing to load */
-    int fds[SEED_FDS] = { ends.stderr_fd, ends.qmp, ends.channel };
+    int fds[SEED_FDS] = { ends.stderr_fd, ends.qmp, ends.channel, ends.seed };
     if ((rc = seed_copy(origin->seed, (pid_t)origin->tid, fds, on_copied, m, err)) < 0) {
         return rc;
     }
@@ -431,6 +443,12 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
     watch_stderr(m);
     *ret_machine = TAKE_PTR(m);
     return 0;
+}
+
+static int machine_learn(struct machine *origin, const struct machine *copy, struct err *err)
+{
+    assert(origin->seed && copy->pid > 0);
+    return seed_learn(origin->seed, copy->pid, err);
 }
 
 static int machine_save(struct machine *m, struct err *err)
@@ -496,6 +514,7 @@ const struct engine engine_qemu = {
     .start = machine_start,
     .can_copy = machine_can_copy,
     .copy = machine_copy,
+    .learn = machine_learn,
     .save = machine_save,
     .pause = machine_pause,
     .resume = machine_resume,

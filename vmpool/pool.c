@@ -26,6 +26,9 @@ static void account(struct pool_vm *vm, enum vm_state state, int sign)
 {
     struct pool_snapshot *s = vm->snapshot;
     uint32_t one = (uint32_t)sign; /* wraps to -1 */
+    if (vm->kind == POOL_VM_FORK && state != VM_LEASED) {
+        return; /* the pool is none the fuller for it */
+    }
     if (starting_state(state)) {
         vm->pool->starting += one;
         s->starting += one;
@@ -37,7 +40,7 @@ static void account(struct pool_vm *vm, enum vm_state state, int sign)
     assert(s->warm < UINT32_MAX / 2 && s->starting < UINT32_MAX / 2 && s->leased < UINT32_MAX / 2);
 }
 
-static const char *const kind_words[] = { "clone", "boot", "seed" };
+static const char *const kind_words[] = { "clone", "boot", "seed", "fork" };
 
 static bool is_boot(const struct pool_vm *vm)
 {
@@ -58,6 +61,17 @@ static void seed_ended(struct pool_vm *vm, bool failed)
     }
 }
 
+/* A client that waits for a fork, or for a freeze, hears that there is none. */
+static void refuse_client(struct pool_vm *vm, const char *why)
+{
+    struct err err;
+    if (vm->client) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "fork of template %s: %s", vm->snapshot->name, why);
+        vm->pool->callbacks.refused(vm->client, vm->request, &err);
+    }
+    vm->client = NULL;
+}
+
 static void count_failure(struct pool_vm *vm, const char *why)
 {
     struct pool_snapshot *s = vm->snapshot;
@@ -72,8 +86,12 @@ static void count_failure(struct pool_vm *vm, const char *why)
              kind_words[vm->kind], "why", text);
     if (is_boot(vm)) {
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
-    } else if (vm->kind == POOL_VM_SEED) {
-        return;
+    } else if (vm->freezing) {
+        refuse_client(vm, text);
+    } else if (vm->kind == POOL_VM_SEED || vm->lease != 0) {
+        return; /* no word about the snapshot: a sandbox that was in use may have ended itself */
+    } else if (vm->kind == POOL_VM_FORK) {
+        refuse_client(vm, text);
     } else if (vm->copied && !vm->ready && s->seed) {
         s->seed_retry_at_ms = mono_ms() + POOL_SEED_RETRY_MS;
         pool_vm_event(s->seed, VM_EV_KILL, NULL);
@@ -103,7 +121,7 @@ static void on_exercised(void *user, const char *why)
         pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_HELLO, why);
         return;
     }
-    vm->exercised = !why;
+    vm->exercised = vm->practised = !why;
     pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_EXERCISED, why);
 }
 
@@ -138,6 +156,19 @@ static int exercise_vm(struct pool_vm *vm, struct err *err)
                         vm, &vm->exercise, err);
 }
 
+/* The first exercised copy of a seed is its example. */
+static void learn(struct pool_vm *vm)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    struct err err;
+    if (vm->copied && vm->practised && s->seed && !s->seed_learnt) {
+        s->seed_learnt = true;
+        if (vm->pool->engine->learn(s->seed->machine, vm->machine, &err) < 0) {
+            log_warn("copies are not prepared", "template", s->name, "why", err.text);
+        }
+    }
+}
+
 /* One action of the table. Returns <0 when it could not be done and the VM must fail. */
 static int act(struct pool_vm *vm, enum vm_action action, const char *why, struct err *err)
 {
@@ -164,6 +195,11 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
     case VM_DO_READY:
         (void)event_del(vm->timer);
         vm->ready = true;
+        if (vm->kind == POOL_VM_FORK) {
+            lease_grant(vm, vm->client, vm->request);
+            return 0;
+        }
+        learn(vm);
         policy_cloned(&s->rate, mono_us() - vm->started_us);
         s->failures = 0;
         s->refusals = 0;
@@ -177,6 +213,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         vm->ready = true;
         s->seeding = false;
         s->seed_copies = 0;
+        s->seed_learnt = false;
         if (s->seed) {
             pool_vm_event(s->seed, VM_EV_KILL, NULL); /* its copies live on */
         }
@@ -188,6 +225,11 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         s->seed = vm;
         log_info("seed ready", "template", s->name, "digest", s->digest);
         pool_kick(p);
+        return 0;
+    case VM_DO_FROZEN:
+        (void)event_del(vm->timer);
+        vm->freezing = false;
+        p->callbacks.frozen(vm->client, vm->request, vm->lease);
         return 0;
     case VM_DO_RESUME:
         return e->resume(vm->machine, err);
@@ -247,7 +289,7 @@ static void on_machine(void *user, enum machine_event event, const char *text)
     case MACHINE_LOADED: {
         /* demand ahead of supply, or a host with more work than slots: the exercise would only cost
          */
-        bool plain = s->info.exercise_len == 0 ||
+        bool plain = s->info.exercise_len == 0 || vm->kind == POOL_VM_FORK ||
                      (vm->kind == POOL_VM_CLONE &&
                       (s->waiting > s->warm || mono_ms() < vm->pool->saturated_until_ms));
         vm->exercised = vm->copied;
@@ -285,6 +327,10 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     struct pool *p = vm->pool;
     struct pool_snapshot *s = vm->snapshot;
     char cmdline[512], path[32];
+    if (vm->kind == POOL_VM_FORK) {
+        vm->copied = true;
+        return p->engine->copy(vm->origin, on_machine, vm, &vm->machine, err);
+    }
     if (vm->kind == POOL_VM_CLONE && s->seed && p->engine->can_copy(s->seed->machine)) {
         vm->copied = true;
         s->seed_copies++;
@@ -296,7 +342,7 @@ static int start_machine(struct pool_vm *vm, struct err *err)
                                  .ram_fd = s->ram_fd,
                                  .share = is_boot(vm),
                                  .clone = !is_boot(vm),
-                                 .seed = vm->kind == POOL_VM_SEED,
+                                 .copyable = !is_boot(vm) && !p->host.kvm,
                                  .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,
                                  .kernel = s->info.kernel,
                                  .initrd = s->info.initrd,
@@ -319,21 +365,22 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     return 0;
 }
 
-void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
+static struct pool_vm *new_vm(struct pool_snapshot *s, enum pool_vm_kind kind)
 {
-    struct err err;
-    struct pool *p = s->pool;
     struct pool_vm *vm = calloc(1, sizeof *vm);
     if (!vm) {
         abort();
     }
-    vm->pool = p;
+    vm->pool = s->pool;
     vm->snapshot = s;
     vm->kind = kind;
-    if (kind == POOL_VM_SEED) {
-        s->seeding = true;
-        s->seeding_since_ms = mono_ms();
-    }
+    return vm;
+}
+
+static void begin(struct pool_vm *vm)
+{
+    struct pool *p = vm->pool;
+    struct err err;
     vm->started_us = mono_us();
     vm->timer = evtimer_new(p->base, on_vm_timer, vm);
     if (!vm->timer) {
@@ -347,9 +394,31 @@ void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
     pool_vm_event(vm, is_boot(vm) ? VM_EV_BOOT : VM_EV_CLONE, NULL);
 }
 
+void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
+{
+    assert(kind != POOL_VM_FORK);
+    if (kind == POOL_VM_SEED) {
+        s->seeding = true;
+        s->seeding_since_ms = mono_ms();
+    }
+    begin(new_vm(s, kind));
+}
+
+void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id)
+{
+    assert(frozen->state == VM_FROZEN && client);
+    struct pool_vm *vm = new_vm(frozen->snapshot, POOL_VM_FORK);
+    vm->origin = frozen->machine;
+    vm->client = client;
+    vm->request = id;
+    begin(vm);
+}
+
 static uint32_t vm_cost_mib(const struct pool_vm *vm)
 {
-    return policy_cost_mib(vm->snapshot->info.memory_mib, is_boot(vm) || vm->state == VM_LEASED) +
+    bool whole = is_boot(vm) || vm->kind == POOL_VM_FORK || vm->state == VM_LEASED ||
+                 vm->state == VM_FREEZING || vm->state == VM_FROZEN;
+    return policy_cost_mib(vm->snapshot->info.memory_mib, whole) +
            (vm->kind == POOL_VM_SEED ? POLICY_SEED_MIB : 0);
 }
 
@@ -389,6 +458,18 @@ static bool evict_one(struct pool *p, const struct pool_snapshot *needy, bool ha
         }
     }
     return false;
+}
+
+void pool_make_room(struct pool *p)
+{
+    struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        if (vm->state == VM_WARM && vm->snapshot->waiting == 0) {
+            pool_vm_event(vm, VM_EV_KILL, NULL);
+            return;
+        }
+    }
 }
 
 /* Seeds for the snapshots that gain by one: those with an exercise, where code is translated. */

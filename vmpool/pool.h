@@ -25,6 +25,8 @@ struct pool_callbacks {
     /* Answer to pool_lease; false: it could not be delivered, the sandbox is destroyed. */
     bool (*granted)(void *client, uint32_t id, const struct pool_grant *grant);
     void (*refused)(void *client, uint32_t id, const struct err *err);
+    /* Answer to pool_freeze, where refused is not. */
+    void (*frozen)(void *client, uint32_t id, uint64_t lease);
     /* The snapshot asked for by pool_build is on disk (why NULL), or cannot be made. */
     void (*built)(void *user, const char *why);
     void *built_user;
@@ -43,8 +45,14 @@ MUST_CHECK int pool_build(struct pool *p, const char *name, struct err *err);
 /* Ask for a sandbox of template spec ("name" or "name@digest"). Exactly one of the callbacks
  * answers, perhaps inside this call. */
 void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, bool saturated);
-/* Destroy a sandbox. A number that is not leased by this client is ignored: it may have ended by
- * itself. */
+/* Stop a sandbox for good, so that others can start where it stands. frozen or refused answers,
+ * perhaps inside this call. Where the engine cannot copy: ERR_UNSUPPORTED. */
+void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease);
+/* Ask for a sandbox that continues where a frozen one stands. granted or refused answers. The
+ * frozen one may belong to another client; when that releases it, or goes, its forks live on. */
+void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease);
+/* Destroy a sandbox, running or frozen. A number that is not leased by this client is ignored: it
+ * may have ended by itself. */
 void pool_release(struct pool *p, void *client, uint64_t lease);
 /* Its sandboxes are destroyed and its waiting requests dropped. */
 void pool_client_gone(struct pool *p, void *client);

@@ -54,13 +54,15 @@ struct pool_snapshot {
     struct pool_vm *seed; /* in state SEED; NULL: clones are loaded one by one */
     bool seeding;         /* one is on its way */
     uint32_t seed_copies;
+    bool seed_learnt; /* it knows what its copies write */
     int64_t seed_retry_at_ms, seeding_since_ms;
 };
 
 enum pool_vm_kind {
     POOL_VM_CLONE, /* to be leased: a copy of the seed, or loaded from the snapshot */
     POOL_VM_BOOT,  /* becomes the snapshot */
-    POOL_VM_SEED   /* loaded from the snapshot, exercised, then copied */
+    POOL_VM_SEED,  /* loaded from the snapshot, exercised, then copied */
+    POOL_VM_FORK   /* a copy of a frozen sandbox, for the client that asked */
 };
 
 struct pool_vm {
@@ -75,10 +77,14 @@ struct pool_vm {
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
     bool copied;    /* from a seed */
+    bool practised; /* has run the exercise itself */
+    bool freezing;  /* its client waits for the answer */
     bool ready;     /* was WARM or SEED */
     bool from_pool; /* was warm before anybody asked */
-    void *client;   /* while leased */
+    void *client;   /* while leased or frozen; of a fork: who waits for it */
     uint64_t lease;
+    uint32_t request;       /* fork, or freezing: what the client's question was numbered */
+    struct machine *origin; /* fork: what it is copied from; during the start only */
 };
 
 struct pool_waiter {
@@ -109,9 +115,13 @@ struct pool {
 
 /* pool.c */
 void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind);
+/* A copy of a frozen one, for client's request id. */
+void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id);
 /* Move the VM's state and do what the table says. why: for failures, may be NULL. */
 void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
 uint64_t pool_used_mib(const struct pool *p);
+/* End a warm sandbox that nobody waits for: its memory comes back when it is reaped. */
+void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
 void pool_kick(struct pool *p);
 
@@ -129,6 +139,8 @@ const char *snapshot_word(const struct pool_snapshot *s);
 
 /* pool_lease.c */
 void lease_serve_waiters(struct pool *p);
+/* The sandbox is warm and meant for this client. */
+void lease_grant(struct pool_vm *vm, void *client, uint32_t id);
 /* What a request is told that has waited for its time: where its snapshot stands, for how long. */
 void lease_late(const struct pool_snapshot *s, int64_t now_ms, uint64_t used_mib, uint64_t max_mib,
                 struct err *err);

@@ -39,7 +39,7 @@ static bool leased_fits(const struct pool_snapshot *s)
     return policy_fits(pool_used_mib(p), more, (uint64_t)p->config.pool_memory_mib_max);
 }
 
-static void grant(struct pool_vm *vm, void *client, uint32_t id)
+void lease_grant(struct pool_vm *vm, void *client, uint32_t id)
 {
     struct pool *p = vm->pool;
     struct pool_snapshot *s = vm->snapshot;
@@ -96,7 +96,7 @@ void lease_serve_waiters(struct pool *p)
             void *client = w->client;
             uint32_t id = w->id;
             drop_waiter(p, w);
-            grant(vm, client, id);
+            lease_grant(vm, client, id);
             /* a client that could not be answered may have taken other waiters with it */
             next = TAILQ_FIRST(&p->waiters);
         }
@@ -197,7 +197,7 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
     pool_kick(p);
     struct pool_vm *vm = s->waiting == 0 ? best_warm(s) : NULL;
     if (vm && leased_fits(s)) {
-        grant(vm, client, id);
+        lease_grant(vm, client, id);
         return;
     }
     if (s->state == SNAPSHOT_REFUSED) {
@@ -225,16 +225,75 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
     snapshot_want(s);
 }
 
+/* By the client it names. */
+static bool held(const struct pool_vm *vm)
+{
+    return vm->state == VM_LEASED || vm->state == VM_FREEZING || vm->state == VM_FROZEN;
+}
+
 void pool_release(struct pool *p, void *client, uint64_t lease)
 {
     struct pool_vm *vm;
     TAILQ_FOREACH(vm, &p->vms, link)
     {
-        if (vm->state == VM_LEASED && vm->lease == lease && vm->client == client) {
+        if (vm->client == client && vm->lease == lease && held(vm)) {
             pool_vm_event(vm, VM_EV_KILL, NULL);
             return;
         }
     }
+}
+
+static struct pool_vm *find_lease(struct pool *p, uint64_t lease)
+{
+    struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        if (lease != 0 && vm->lease == lease) {
+            return vm;
+        }
+    }
+    return NULL;
+}
+
+void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease)
+{
+    struct err err;
+    struct pool_vm *vm = find_lease(p, lease);
+    if (!vm || vm->client != client || vm->state != VM_LEASED) {
+        (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a running sandbox of this client",
+                      (unsigned long long)lease);
+    } else if (!p->engine->can_copy(vm->machine)) {
+        (void)err_set(&err, ERR_UNSUPPORTED,
+                      "the engine %s cannot fork a running sandbox on this host", p->host.name);
+    } else {
+        vm->request = id;
+        vm->freezing = true;
+        pool_vm_event(vm, VM_EV_FREEZE, NULL);
+        return;
+    }
+    p->callbacks.refused(client, id, &err);
+}
+
+void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease)
+{
+    struct err err;
+    struct pool_vm *vm = find_lease(p, lease);
+    uint64_t budget = (uint64_t)p->config.pool_memory_mib_max;
+    uint32_t cost = vm ? policy_cost_mib(vm->snapshot->info.memory_mib, true) : 0;
+    if (p->stopping) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
+    } else if (!vm || vm->state != VM_FROZEN) {
+        (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox",
+                      (unsigned long long)lease);
+    } else if (!policy_fits(pool_used_mib(p), cost, budget)) {
+        pool_make_room(p);
+        (void)err_set(&err, ERR_NO_CAPACITY, "no room for a fork (%llu of %llu MiB in use)",
+                      (unsigned long long)pool_used_mib(p), (unsigned long long)budget);
+    } else {
+        pool_vm_fork(vm, client, id);
+        return;
+    }
+    p->callbacks.refused(client, id, &err);
 }
 
 void pool_client_gone(struct pool *p, void *client)
@@ -250,7 +309,8 @@ void pool_client_gone(struct pool *p, void *client)
     struct pool_vm *vm;
     TAILQ_FOREACH(vm, &p->vms, link)
     {
-        if (vm->state == VM_LEASED && vm->client == client) {
+        if (vm->client == client && (held(vm) || !vm->ready)) {
+            vm->client = NULL;
             pool_vm_event(vm, VM_EV_KILL, NULL); /* stays in the list until it is reaped */
         }
     }

@@ -5,10 +5,13 @@
 
 #include <assert.h>
 #include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -17,6 +20,10 @@
 #include "vmpool/spawn.h"
 
 #define PENDING_MAX 64
+#define PAGEMAP_WORDS 512
+/* Documentation/admin-guide/mm/pagemap.rst: present, mapped exclusively; file page */
+#define PAGEMAP_OWN (1ull << 63 | 1ull << 56)
+#define PAGEMAP_OF_FILE (1ull << 61)
 
 struct pending {
     seed_copied *copied; /* NULL: forgotten */
@@ -140,32 +147,114 @@ void seed_free(struct seed *s)
     }
 }
 
-int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied, void *user,
-              struct err *err)
+static int ask(struct seed *s, const struct seed_request *r, const int *fds, size_t n_fds,
+               struct err *err)
 {
-    struct seed_request r = { .vcpu_tid = vcpu_tid };
-    struct iovec iov = { .iov_base = &r, .iov_len = sizeof r };
+    struct iovec iov = { .iov_base = (void *)(uintptr_t)r, .iov_len = sizeof *r };
     union {
         struct cmsghdr align;
         char bytes[CMSG_SPACE(SEED_FDS * sizeof(int))];
     } control = { .bytes = { 0 } };
+    assert(n_fds <= SEED_FDS);
     struct msghdr msg = { .msg_iov = &iov,
                           .msg_iovlen = 1,
                           .msg_control = control.bytes,
-                          .msg_controllen = sizeof control.bytes };
+                          .msg_controllen = CMSG_SPACE(n_fds * sizeof(int)) };
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (s->fd < 0 || s->n_pending == PENDING_MAX) {
-        return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    if (s->fd < 0) {
+        return err_set(err, ERR_UNAVAILABLE, "the seed has ended");
     }
     *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
                            .cmsg_type = SCM_RIGHTS,
-                           .cmsg_len = CMSG_LEN(SEED_FDS * sizeof(int)) };
-    memcpy(CMSG_DATA(c), fds, SEED_FDS * sizeof(int));
+                           .cmsg_len = CMSG_LEN(n_fds * sizeof(int)) };
+    memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
     if (sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         return err_sys(err, "seed");
     }
+    return 0;
+}
+
+int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied, void *user,
+              struct err *err)
+{
+    struct seed_request r = { .kind = SEED_COPY, .vcpu_tid = vcpu_tid };
+    if (s->n_pending == PENDING_MAX) {
+        return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    }
+    int rc = ask(s, &r, fds, SEED_FDS, err);
+    if (rc < 0) {
+        return rc;
+    }
     s->pending[s->n_pending++] = (struct pending){ copied, user };
     return 0;
+}
+
+/* Page by page: present, not of a file, mapped by this process alone. A page that is still shared
+ * with the seed is not. */
+static int own_pages(int pagemap, uint64_t from, uint64_t to, struct seed_range *ranges, int n)
+{
+    uint64_t words[PAGEMAP_WORDS], page = (uint64_t)sysconf(_SC_PAGESIZE);
+    while (from < to && n < SEED_RANGES_MAX) {
+        size_t want = (to - from) / page < PAGEMAP_WORDS ? (to - from) / page : PAGEMAP_WORDS;
+        ssize_t got =
+            pread(pagemap, words, want * sizeof words[0], (off_t)(from / page * sizeof words[0]));
+        if (got < (ssize_t)sizeof words[0]) {
+            return n;
+        }
+        for (size_t i = 0; i < (size_t)got / sizeof words[0] && n < SEED_RANGES_MAX; i++) {
+            uint64_t at = from + i * page;
+            if ((words[i] & PAGEMAP_OWN) != PAGEMAP_OWN || words[i] & PAGEMAP_OF_FILE) {
+                continue;
+            }
+            if (n > 0 && ranges[n - 1].at + ranges[n - 1].len == at) {
+                ranges[n - 1].len += page;
+            } else {
+                ranges[n++] = (struct seed_range){ at, page };
+            }
+        }
+        from += (uint64_t)got / sizeof words[0] * page;
+    }
+    return n;
+}
+
+int seed_learn(struct seed *s, pid_t copy, struct err *err)
+{
+    cleanup_free struct seed_range *ranges = calloc(SEED_RANGES_MAX, sizeof *ranges);
+    char path[48], line[512];
+    int n = 0;
+    if (!ranges) {
+        abort();
+    }
+    (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)copy);
+    cleanup_close int pagemap = open(path, O_RDONLY | O_CLOEXEC);
+    cleanup_close int list = memfd_create("brood-pages", MFD_CLOEXEC);
+    (void)snprintf(path, sizeof path, "/proc/%d/maps", (int)copy);
+    FILE *maps = fopen(path, "re");
+    if (pagemap < 0 || list < 0 || !maps) {
+        int rc = err_sys(err, "%s", path);
+        if (maps) {
+            (void)fclose(maps);
+        }
+        return rc;
+    }
+    while (fgets(line, sizeof line, maps)) {
+        uint64_t from, to;
+        char mode[5];
+        if (sscanf(line, "%" SCNx64 "-%" SCNx64 " %4s", &from, &to, mode) == 3 && mode[1] == 'w' &&
+            mode[3] == 'p') {
+            n = own_pages(pagemap, from, to, ranges, n);
+        }
+    }
+    (void)fclose(maps);
+    size_t len = (size_t)n * sizeof *ranges;
+    struct seed_request r = { .kind = SEED_PAGES, .n_ranges = n };
+    if (n == 0) {
+        return 0;
+    }
+    if (pwrite(list, ranges, len, 0) != (ssize_t)len) {
+        return err_sys(err, "list of pages");
+    }
+    return ask(s, &r, &list, 1, err);
 }
 
 void seed_forget(struct seed *s, const void *user)

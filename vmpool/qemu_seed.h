@@ -19,9 +19,12 @@ bool seed_library(char *out, size_t room);
 struct seed *seed_new(struct event_base *base, int control);
 /* Requests that are still open are answered: there is no copy. */
 void seed_free(struct seed *s);
-/* fds[SEED_FDS]: stderr, QMP, agent channel of the copy; borrowed. -ERR_UNAVAILABLE when the seed
- * takes no request. */
+/* fds[SEED_FDS]: stderr, QMP, agent channel, control socket of the copy; borrowed. -ERR_UNAVAILABLE
+ * when the seed takes no request. */
 MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied,
                          void *user, struct err *err);
+/* Look at what a paused copy has written so far, and have later copies take those pages for their
+ * own at once. Nothing more than speed depends on it. copy: its process. */
+MUST_CHECK int seed_learn(struct seed *s, pid_t copy, struct err *err);
 /* Take a callback back: its copy is killed when it comes. */
 void seed_forget(struct seed *s, const void *user);

@@ -21,6 +21,11 @@
  * process with an epoll, io_uring or timerfd descriptor is refused: such an object would keep
  * acting on the original.
  *
+ * A copy writes mostly the same pages as its siblings. Each first write is a fault, and a dear one
+ * where another thread of the process runs on another processor (its translations must be
+ * flushed). vmpool tells which pages an earlier copy has written (SEED_PAGES); a new copy takes
+ * them for its own in one go while it still has a single thread.
+ *
  * Rules for this file: between the first park and the last release no call may take a lock of libc
  * or allocate. The signal is 33, glibc's own SIGSETXID: no code can block it by the library's
  * functions, and QEMU blocks all others in its threads. QEMU does not change its user after start,
@@ -47,6 +52,10 @@
 #include <unistd.h>
 
 #include "vmpool/seed_wire.h"
+
+#ifndef MADV_POPULATE_WRITE /* glibc 2.36 has it, older ones do not */
+#define MADV_POPULATE_WRITE 23
+#endif
 
 #define PARK_SIGNAL 33
 #define THREADS_MAX 32
@@ -78,13 +87,16 @@ static struct thread threads[THREADS_MAX];
 static _Atomic uint32_t n_parked; /* futex */
 static _Atomic uint32_t n_left;
 static _Atomic uint32_t released; /* futex: generation */
-static _Atomic uint32_t n_made;   /* in the copy: threads that are back in their handlers */
+static _Atomic uint32_t n_made;   /* in the copy: threads that exist again */
+static _Atomic uint32_t n_back;   /* in the copy: threads that are off their helper stacks */
 static char stacks[THREADS_MAX][HELPER_STACK_BYTES] __attribute__((aligned(64)));
 static struct event_fd event_fds[EVENTFDS_MAX];
 static int n_event_fds;
 static size_t
     tid_offset; /* of the field in glibc's struct pthread that holds the thread's number */
 static struct shared *shared;
+static struct seed_range ranges[SEED_RANGES_MAX];
+static int n_ranges;
 static pid_t vmpool_pid;
 
 static long futex(_Atomic uint32_t *at, int op, uint32_t value, int ms)
@@ -108,6 +120,7 @@ static _Atomic int32_t *tid_field(unsigned long tls)
 static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t generation)
 {
     if (__builtin_setjmp(t->context) != 0) {
+        (void)atomic_fetch_add(&n_back, 1);
         return; /* in the copy, made again: return from the signal at once */
     }
     (void)atomic_fetch_add(&n_parked, 1);
@@ -238,7 +251,7 @@ static int come_back(void *arg)
 
 static bool own_fds(const int *fds)
 {
-    static const int to[SEED_FDS] = { 2, QMP_FD, CHANNEL_FD };
+    static const int to[SEED_FDS] = { 2, QMP_FD, CHANNEL_FD, SEED_FD };
     for (int i = 0; i < SEED_FDS; i++) {
         if (dup3(fds[i], to[i], to[i] == 2 ? 0 : O_CLOEXEC) < 0) {
             return false;
@@ -255,17 +268,25 @@ static bool own_fds(const int *fds)
         }
         (void)close(fresh);
     }
-    return close(SEED_FD) == 0;
+    return true;
 }
 
+/* Returns in the copy, which is then what the original is: paused, with a thread that serves. */
 static void become(const int *fds, int n, int32_t vcpu_tid)
 {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
     atomic_store(tid_field((unsigned long)pthread_self()), own_tid());
     atomic_store(&n_made, 0);
+    atomic_store(&n_back, 0);
     atomic_store(&released, 0);
-    if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != vmpool_pid || !own_fds(fds)) {
+    for (int i = 0; i < n_ranges; i++) { /* what fails is faulted in when it is written */
+        (void)syscall(SYS_madvise, ranges[i].at, ranges[i].len, MADV_POPULATE_WRITE);
+    }
+    struct shared *own =
+        mmap(NULL, sizeof *own, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (own == MAP_FAILED || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != vmpool_pid ||
+        !own_fds(fds)) {
         _exit(127);
     }
     for (int i = 0; i < n; i++) {
@@ -285,11 +306,15 @@ static void become(const int *fds, int n, int32_t vcpu_tid)
     atomic_store(&shared->done, 1);
     (void)futex(&shared->done, FUTEX_WAKE, 1, -1);
     (void)munmap(shared, sizeof *shared);
+    shared = own;
+    atomic_store(&parking, false);
+    atomic_store(&n_parked, 0);
+    atomic_store(&n_left, 0);
+    atomic_store(&n_slots, 0);
     atomic_store(&released, 1);
     (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
-    /* the first thread of the process may not end before it */
-    for (;;) {
-        (void)pause();
+    while (atomic_load(&n_back) < (uint32_t)n) { /* the helper stacks may be needed again */
+        (void)sched_yield();
     }
 }
 
@@ -329,7 +354,7 @@ static const char *look_at_fds(void)
 }
 
 static const char *copy(pid_t self, const struct seed_request *request, const int *fds,
-                        struct seed_reply *reply, int *ret_pidfd)
+                        struct seed_reply *reply, int *ret_pidfd, bool *ret_copied)
 {
     int n = 0, pidfd = -1;
     const char *why = look_at_fds();
@@ -344,6 +369,8 @@ static const char *copy(pid_t self, const struct seed_request *request, const in
         long pid = syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD | SIGCHLD, 0, &pidfd, 0, 0);
         if (pid == 0) {
             become(fds, n, request->vcpu_tid);
+            *ret_copied = true;
+            return NULL;
         }
         if (pid < 0) {
             why = "fork failed";
@@ -368,6 +395,17 @@ static const char *copy(pid_t self, const struct seed_request *request, const in
     return NULL;
 }
 
+/* The ranges become ours; a list that is not right is as good as none. */
+static void take_pages(const struct seed_request *request, int fd)
+{
+    size_t len = (size_t)request->n_ranges * sizeof ranges[0];
+    n_ranges = 0;
+    if (request->n_ranges > 0 && request->n_ranges <= SEED_RANGES_MAX &&
+        pread(fd, ranges, len, 0) == (ssize_t)len) {
+        n_ranges = request->n_ranges;
+    }
+}
+
 static bool receive(struct seed_request *request, int fds[SEED_FDS])
 {
     struct iovec iov = { .iov_base = request, .iov_len = sizeof *request };
@@ -384,10 +422,11 @@ static bool receive(struct seed_request *request, int fds[SEED_FDS])
         n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(SEED_FDS * sizeof(int))) {
+    size_t n_fds = request->kind == SEED_PAGES ? 1 : SEED_FDS;
+    if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(n_fds * sizeof(int))) {
         return false;
     }
-    memcpy(fds, CMSG_DATA(c), SEED_FDS * sizeof(int));
+    memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
     return true;
 }
 
@@ -422,8 +461,18 @@ static void *serve(void *arg)
     while (receive(&request, fds)) {
         struct seed_reply reply = { 0 };
         int pidfd = -1;
-        const char *why = usable ? copy(self, &request, fds, &reply, &pidfd)
+        if (request.kind == SEED_PAGES) {
+            take_pages(&request, fds[0]);
+            (void)close(fds[0]);
+            continue;
+        }
+        bool copied = false;
+        const char *why = usable ? copy(self, &request, fds, &reply, &pidfd, &copied)
                                  : "this C library is laid out otherwise";
+        if (copied) {
+            self = own_tid();
+            continue; /* this is the copy: its requests come on its own socket */
+        }
         if (why) {
             reply.pid = 0;
             (void)snprintf(reply.why, sizeof reply.why, "%s", why);
@@ -438,6 +487,9 @@ static void *serve(void *arg)
         if (!told || why) {
             break; /* what went wrong once is not tried again: vmpool takes another seed */
         }
+    }
+    while (own_tid() == getpid()) { /* in a copy this is the first thread: it may not end */
+        (void)pause();
     }
     return NULL;
 }

@@ -1,19 +1,34 @@
 /* Between vmpool and a seed, a paused QEMU that copies itself on request (seed_preload.c).
  * SOCK_SEQPACKET on fd SEED_FD of the seed, one request at a time is answered, in order.
  *
- * vmpool -> seed: struct seed_request with SEED_FDS fds: the copy's stderr, QMP and agent channel.
+ * vmpool -> seed: struct seed_request. SEED_COPY comes with SEED_FDS fds (the copy's stderr, QMP,
+ * agent channel and its own end of such a socket: a copy can be copied in its turn) and is
+ * answered; SEED_PAGES with one, a file of n_ranges struct seed_range: the memory that copies write
+ * early. It is not answered.
+ *
  * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0.
+ *
  * End of file: no more copies. */
 #pragma once
 #include <stdint.h>
 
 #define SEED_FD 7
-#define SEED_FDS 3
+#define SEED_FDS 4
 #define SEED_ENV "BROOD_SEED=1"
 #define SEED_WHY_MAX 96
 
+#define SEED_RANGES_MAX 4096
+
+enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2 };
+
 struct seed_request {
-    int32_t vcpu_tid; /* of the seed's vCPU thread */
+    int32_t kind;
+    int32_t vcpu_tid; /* SEED_COPY: of the seed's vCPU thread */
+    int32_t n_ranges; /* SEED_PAGES */
+};
+
+struct seed_range {
+    uint64_t at, len; /* whole pages */
 };
 
 struct seed_reply {

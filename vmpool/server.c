@@ -106,10 +106,20 @@ static void on_refused(void *client, uint32_t id, const struct err *err)
     (void)send_message(c, m, NULL, 0);
 }
 
+static void on_frozen(void *client, uint32_t id, uint64_t lease)
+{
+    struct client *c = client;
+    pool_PoolMessage *m = &c->server->message;
+    *m = (pool_PoolMessage){ .id = id, .which_body = pool_PoolMessage_freeze_reply_tag };
+    m->body.freeze_reply.lease = lease;
+    (void)send_message(c, m, NULL, 0);
+}
+
 void server_pool_callbacks(struct pool_callbacks *ret_callbacks)
 {
     ret_callbacks->granted = on_granted;
     ret_callbacks->refused = on_refused;
+    ret_callbacks->frozen = on_frozen;
 }
 
 static void refuse(struct client *c, uint32_t id, enum err_code code, const char *text)
@@ -133,9 +143,16 @@ static void take_packet(struct client *c, size_t n)
     switch (m->which_body) {
     case pool_PoolMessage_lease_tag: {
         pool_LeaseRequest r = m->body.lease; /* the answer is built where the request lies */
-        pool_lease(s->pool, c, id, r.template, r.saturated);
+        if (r.fork_of) {
+            pool_fork(s->pool, c, id, r.fork_of);
+        } else {
+            pool_lease(s->pool, c, id, r.template, r.saturated);
+        }
         return;
     }
+    case pool_PoolMessage_freeze_tag:
+        pool_freeze(s->pool, c, id, m->body.freeze.lease);
+        return;
     case pool_PoolMessage_release_tag:
         pool_release(s->pool, c, m->body.release.lease);
         return;

@@ -26,6 +26,7 @@ enum vm_action {
     VM_DO_PAUSE,     /* stop it */
     VM_DO_READY,     /* it may be leased */
     VM_DO_SEED,      /* clones may be copied from it */
+    VM_DO_FROZEN,    /* forks may be copied from it: tell its client */
     VM_DO_RESUME,    /* let it run, for a lease */
     VM_DO_DESTROY,   /* SIGKILL */
     VM_DO_FAIL,      /* count the failure, SIGKILL */

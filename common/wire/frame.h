@@ -39,6 +39,8 @@ enum frame_type {
     FRAME_ARTIFACT_DATA = 17, /* guest -> host, raw */
     FRAME_ARTIFACT_END = 18,  /* guest -> host */
     FRAME_COLLECTED = 19,     /* guest -> host */
+    FRAME_SETTLE = 20,        /* host -> guest: empty; get ready to be frozen */
+    FRAME_SETTLED = 21,       /* guest -> host */
     FRAME_TYPE_END
 };
 

@@ -3,8 +3,9 @@
 
 It is started once by the guest agent, as root, before the snapshot, with a SOCK_SEQPACKET socket on fd 3. For every run
 the agent asks for a spare ahead of time (guest/warm.h has the messages): a fork of a fork, so that init is its parent,
-which sits in the run's cgroup with the run's pipes as 0, 1, 2 and waits for the command. When that comes, the spare drops
-to the job's user, becomes what a fresh `python3` would be, and runs the program.
+which sits in the run's cgroup with the run's pipes as 0, 1, 2, is already the job's user and all that a fresh `python3`
+would be, and waits for the command. What is done before the command comes is off the job's path, and what the path
+executes is cold code on an emulated processor: so next to nothing is left for it.
 
 A program shall not be able to tell the difference from `python3 FILE`: same traceback, frames, recursion depth, exit
 status, order of events at exit. What is odd (a folder or archive as script, a file that cannot be read) is given to the
@@ -16,7 +17,9 @@ import os
 SERVER_FD = 3
 UID = 1000
 REQUEST_MAX = 1 << 17
+OPEN_FILES_MAX = 1 << 20
 WORK = '/work'
+WORK_BYTES = b'/work'
 
 # What scripts import most, by our count over the HumanEval and MBPP kinds of problems. Cost: docs/templates.md.
 import abc, argparse, array, ast, asyncio, atexit, base64, binascii, bisect, builtins, calendar, cmath, codecs  # noqa
@@ -100,10 +103,22 @@ def _open_stdio():
         setattr(sys, '__%s__' % name, text)
 
 
-def _set_limits(open_files, stack_bytes):
-    for which, value in ((resource.RLIMIT_NOFILE, open_files), (resource.RLIMIT_STACK, stack_bytes)):
+_LIMITS = (resource.RLIMIT_NOFILE, resource.RLIMIT_STACK)
+
+
+def _set_limits(*values):
+    for which, value in zip(_LIMITS, values):
         try:
             resource.setrlimit(which, (value, value))
+        except (ValueError, OSError):
+            pass
+
+
+def _free_limits():
+    """Room for whatever the run's limits will be: its user may lower a hard limit, not raise it."""
+    for which, value in zip(_LIMITS, (OPEN_FILES_MAX, resource.RLIM_INFINITY)):
+        try:
+            resource.setrlimit(which, (resource.getrlimit(which)[0], value))
         except (ValueError, OSError):
             pass
 
@@ -114,7 +129,6 @@ def _fresh_main():
     main.__annotations__ = {}
     main.__builtins__ = builtins
     sys.modules['__main__'] = main
-    return main
 
 
 def _say(text):
@@ -207,7 +221,7 @@ import importlib.machinery as importlib_machinery  # noqa: E402
 
 
 def _run_main(argv):
-    main = _fresh_main()
+    main = sys.modules['__main__']
     if site.ENABLE_USER_SITE and os.path.isdir(WORK + '/.local'):
         site.addusersitepackages(set())
     kind = value = tb = None
@@ -236,9 +250,7 @@ def _finish(status):
     sys.modules.pop('__main__', None)
     for name in ('last_type', 'last_value', 'last_traceback'):
         sys.__dict__.pop(name, None)
-    for name in list(sys.modules):
-        if name not in _preloaded:
-            sys.modules.pop(name, None)
+    _forget_modules()
     gc.collect()
     if good:
         _flush()
@@ -246,6 +258,22 @@ def _finish(status):
         signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status & 0xff)
+
+
+def _forget_modules():
+    """What the program imported goes. New modules stand at the end of the dict: the many old ones are only looked at (which
+    writes to their names' reference counts, a page fault each) when the number says that some are gone."""
+    new = []
+    for name in reversed(sys.modules):
+        if name in _preloaded:
+            break
+        new.append(name)
+    for name in new:
+        sys.modules.pop(name, None)
+    if len(sys.modules) != len(_preloaded) - 1:  # without __main__
+        for name in list(sys.modules):
+            if name not in _preloaded:
+                sys.modules.pop(name, None)
 
 
 def _flush():
@@ -266,31 +294,46 @@ def _flush():
     return good
 
 
+def _settle():
+    """All of a fresh interpreter that does not depend on the run."""
+    _free_limits()
+    os.setresgid(UID, UID, UID)
+    os.setresuid(UID, UID, UID)
+    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
+    os.chdir(WORK)
+    _open_stdio()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    _fresh_main()
+
+
+def _set_env(env):
+    """The run's environment, in its order; most often it is the one that is there already."""
+    if env == _env:
+        return
+    for key in list(os.environb):
+        del os.environb[key]
+    for item in env:
+        key, _, value = item.partition(b'=')
+        os.environb[key] = value
+    if os.environ.get('TZ') != 'UTC':
+        time.tzset()
+
+
 def _become(request):
     """From the request to the job's process: everything but the program itself."""
     head = request.split(b'\0', 5)
     argc, envc, open_files, stack_bytes = map(int, head[:4])
     rest = head[5].split(b'\0')
-    argv, env = rest[:argc], rest[argc:argc + envc]
-    environb = os.environb
-    for key in list(environb):
-        del environb[key]
-    for item in env:
-        key, _, value = item.partition(b'=')
-        environb[key] = value
-    if os.environ.get('TZ') != 'UTC':
-        time.tzset()
+    _set_env(rest[argc:argc + envc])
     _set_limits(open_files, stack_bytes)
-    os.setresgid(UID, UID, UID)
-    os.setresuid(UID, UID, UID)
-    _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-    try:
-        os.chdir(head[4])
-    except OSError as e:
-        _say('working directory: %s\n' % e.strerror)
-        os._exit(127)
+    if head[4] != WORK_BYTES:
+        try:
+            os.chdir(head[4])
+        except OSError as e:
+            _say('working directory: %s\n' % e.strerror)
+            os._exit(127)
     random.seed()
-    return [os.fsdecode(a) for a in argv]
+    return [os.fsdecode(a) for a in rest[:argc]]
 
 
 def _rehearse():
@@ -315,6 +358,7 @@ def _rehearse():
 
 def _spare(sock):
     _rehearse()
+    _settle()
     sock.send(b'%d' % os.getpid())
     request = sock.recv(REQUEST_MAX)
     if not request:
@@ -323,8 +367,6 @@ def _spare(sock):
     os.close(REQUEST_FD)
     argv = _become(request)
     sys.orig_argv[:] = argv
-    _open_stdio()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     _finish(_run_main(argv))
 
 
@@ -377,6 +419,7 @@ def _serve():
 
 
 _preloaded = ()
+_env = [key + b'=' + value for key, value in os.environb.items()]
 if __name__ == '__main__':
     _preloaded = frozenset(sys.modules)
     _serve()

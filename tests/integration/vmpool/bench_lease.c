@@ -74,6 +74,25 @@ static double cpu_ms(int pid)
     return (double)ts.tv_sec * 1e3 + (double)ts.tv_nsec / 1e6;
 }
 
+/* Page faults that needed no disk, all threads. */
+static double faults(int pid)
+{
+    char path[64], text[1024];
+    unsigned long minor = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", pid);
+    FILE *f = fopen(path, "re");
+    size_t n = f ? fread(text, 1, sizeof text - 1, f) : 0;
+    text[n] = 0;
+    const char *after = strrchr(text, ')');
+    if (after) {
+        (void)sscanf(after + 1, " %*c %*d %*d %*d %*d %*d %*u %lu", &minor);
+    }
+    if (f) {
+        (void)fclose(f);
+    }
+    return (double)minor;
+}
+
 static void wait_warm(int fd, const char *name)
 {
     struct err err;
@@ -97,7 +116,8 @@ static void wait_warm(int fd, const char *name)
 static json_t *bench_idle(const char *path, const char *name, int n, const char *const *cmd)
 {
     static double lease[SAMPLES_MAX], identity[SAMPLES_MAX], first[SAMPLES_MAX], total[SAMPLES_MAX],
-        mem[SAMPLES_MAX], all[SAMPLES_MAX], cpu_before[SAMPLES_MAX], cpu_run[SAMPLES_MAX];
+        mem[SAMPLES_MAX], all[SAMPLES_MAX], cpu_before[SAMPLES_MAX], cpu_run[SAMPLES_MAX],
+        faults_before[SAMPLES_MAX], faults_run[SAMPLES_MAX];
     struct err err;
     int fd = pool_client_connect(path, 5000, &err);
     int exercised = 0, warm = 0, warm_run = 0;
@@ -116,6 +136,7 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         int64_t t1 = mono_us();
         int pid = pool_lease_pid(&l);
         cpu_before[i] = cpu_ms(pid);
+        faults_before[i] = faults(pid);
         if (guest_identity(l.channel, RUN_TIMEOUT_MS, &err) < 0) {
             die("identity", &err);
         }
@@ -124,6 +145,7 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
             die("run", &err);
         }
         cpu_run[i] = cpu_ms(pid) - cpu_before[i];
+        faults_run[i] = faults(pid) - faults_before[i];
         lease[i] = (double)l.lease_us / 1e3;
         identity[i] = (double)(t2 - t1) / 1e3;
         first[i] = (double)r.first_byte_us / 1e3;
@@ -141,13 +163,14 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         }
     }
     (void)close(fd);
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms",
+    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms",
                      quantiles(lease, n), "identity_ms", quantiles(identity, n),
                      "run_first_byte_ms", quantiles(first, n), "lease_to_first_byte_ms",
                      quantiles(all, n), "run_total_ms", quantiles(total, n), "clone_private_mib",
                      quantiles(mem, n), "cpu_ms_before_lease", quantiles(cpu_before, n),
-                     "cpu_ms_of_run", quantiles(cpu_run, n), "exercised", exercised, "warm", warm,
-                     "warm_interpreter", warm_run);
+                     "cpu_ms_of_run", quantiles(cpu_run, n), "faults_before_lease",
+                     quantiles(faults_before, n), "faults_of_run", quantiles(faults_run, n),
+                     "exercised", exercised, "warm", warm, "warm_interpreter", warm_run);
 }
 
 struct slot {

@@ -89,8 +89,8 @@ static int receive(int fd, pool_PoolMessage *m, int fds[2], struct err *err)
     return 0;
 }
 
-int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_lease *ret_lease,
-                      struct err *err)
+static int lease(int fd, const char *spec, bool saturated, uint64_t fork_of,
+                 struct pool_lease *ret_lease, struct err *err)
 {
     static uint32_t last_id;
     cleanup_free pool_PoolMessage *m = calloc(1, sizeof *m);
@@ -101,6 +101,7 @@ int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_leas
     m->id = ++last_id;
     m->which_body = pool_PoolMessage_lease_tag;
     m->body.lease.saturated = saturated;
+    m->body.lease.fork_of = fork_of;
     (void)snprintf(m->body.lease.template, sizeof m->body.lease.template, "%s", spec);
     int64_t t0 = mono_us();
     int rc = send_message(fd, m, err);
@@ -114,6 +115,36 @@ int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_leas
                                       .channel = fds[0],
                                       .schedstat = fds[1],
                                       .lease_us = mono_us() - t0 };
+    return 0;
+}
+
+int pool_client_lease(int fd, const char *spec, bool saturated, struct pool_lease *ret_lease,
+                      struct err *err)
+{
+    return lease(fd, spec, saturated, 0, ret_lease, err);
+}
+
+int pool_client_fork(int fd, uint64_t frozen, struct pool_lease *ret_lease, struct err *err)
+{
+    return lease(fd, "", false, frozen, ret_lease, err);
+}
+
+int pool_client_freeze(int fd, const struct pool_lease *frozen, struct err *err)
+{
+    cleanup_free pool_PoolMessage *m = calloc(1, sizeof *m);
+    int fds[2];
+    if (!m) {
+        abort();
+    }
+    m->which_body = pool_PoolMessage_freeze_tag;
+    m->body.freeze.lease = frozen->reply.lease;
+    int rc = send_message(fd, m, err);
+    if (rc < 0 || (rc = receive(fd, m, fds, err)) < 0) {
+        return rc;
+    }
+    if (m->which_body != pool_PoolMessage_freeze_reply_tag) {
+        return err_set(err, ERR_PROTOCOL, "not a FreezeReply");
+    }
     return 0;
 }
 
@@ -233,6 +264,27 @@ int guest_identity(int channel, int timeout_ms, struct err *err)
     return rc;
 }
 
+int guest_settle(int channel, int timeout_ms, struct err *err)
+{
+    uint8_t out[FRAME_HEADER_BYTES];
+    frame_header(out, FRAME_SETTLE, 0, 0);
+    int rc = write_all(channel, out, sizeof out, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct frame_parser p;
+    struct frame f;
+    frame_parser_init(&p);
+    rc = next_frame(channel, &p, mono_ms() + timeout_ms, &f, err);
+    if (rc == 1) {
+        rc = f.type == FRAME_SETTLED
+                 ? 0
+                 : err_set(err, ERR_PROTOCOL, "frame %d instead of Settled", (int)f.type);
+    }
+    frame_parser_done(&p);
+    return rc;
+}
+
 static void note_output(struct guest_result *r, const struct frame *f, int64_t t0)
 {
     if (r->output_len == 0) {
@@ -275,12 +327,11 @@ static int collect(int channel, struct frame_parser *p, int timeout_ms, struct g
     }
 }
 
-int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest_result *ret_result,
-              struct err *err)
+static int run_it(int channel, const char *const *argv, bool keep, int timeout_ms,
+                  struct guest_result *ret_result, struct err *err)
 {
     cleanup_free guest_Run *run = calloc(1, sizeof *run);
     cleanup_free uint8_t *out = malloc(FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX);
-    static const char env[] = "PATH=/usr/local/bin:/usr/bin:/bin\0HOME=/tmp\0";
     if (!run || !out) {
         abort();
     }
@@ -293,9 +344,8 @@ int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest
         memcpy(run->argv.bytes + run->argv.size, argv[i], n);
         run->argv.size += (pb_size_t)n;
     }
-    memcpy(run->env.bytes, env, sizeof env - 1);
-    run->env.size = sizeof env - 1;
     run->warm = true;
+    run->keep = keep;
     run->has_limits = true;
     run->limits = (guest_RunLimits){ .memory_bytes = 64u << 20,
                                      .processes = 32,
@@ -320,4 +370,16 @@ int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest
         *ret_result = r;
     }
     return rc;
+}
+
+int guest_run(int channel, const char *const *argv, int timeout_ms, struct guest_result *ret_result,
+              struct err *err)
+{
+    return run_it(channel, argv, false, timeout_ms, ret_result, err);
+}
+
+int guest_run_keep(int channel, const char *const *argv, int timeout_ms,
+                   struct guest_result *ret_result, struct err *err)
+{
+    return run_it(channel, argv, true, timeout_ms, ret_result, err);
 }

@@ -26,6 +26,11 @@ MUST_CHECK int pool_client_connect(const char *path, int timeout_ms, struct err 
 /* A PoolError of the server is returned as the err_code of its word (ERR_INTERNAL when unknown). */
 MUST_CHECK int pool_client_lease(int fd, const char *spec, bool saturated,
                                  struct pool_lease *ret_lease, struct err *err);
+/* Freeze a leased sandbox (guest_settle first); the lease stays as it is, to be released. */
+MUST_CHECK int pool_client_freeze(int fd, const struct pool_lease *lease, struct err *err);
+/* A sandbox that continues where the frozen lease stands. */
+MUST_CHECK int pool_client_fork(int fd, uint64_t frozen, struct pool_lease *ret_lease,
+                                struct err *err);
 MUST_CHECK int pool_client_release(int fd, struct pool_lease *lease, struct err *err);
 MUST_CHECK int pool_client_status(int fd, pool_StatusReply *ret_status, struct err *err);
 /* Close what the lease holds. */
@@ -35,6 +40,11 @@ int pool_lease_pid(const struct pool_lease *lease);
 
 /* Send Identity and wait for Ready. */
 MUST_CHECK int guest_identity(int channel, int timeout_ms, struct err *err);
+/* Send Settle and wait for Settled. */
+MUST_CHECK int guest_settle(int channel, int timeout_ms, struct err *err);
+/* As guest_run, but what it leaves running lives on. */
+MUST_CHECK int guest_run_keep(int channel, const char *const *argv, int timeout_ms,
+                              struct guest_result *ret_result, struct err *err);
 /* Run argv (NULL at the end) and wait for its Exit. */
 MUST_CHECK int guest_run(int channel, const char *const *argv, int timeout_ms,
                          struct guest_result *ret_result, struct err *err);

@@ -107,7 +107,7 @@ static void request_copy(const struct target *t, int vcpu_tid, struct target *re
                          struct seed_reply *ret_reply)
 {
     int ask[2], hear[2];
-    struct seed_request request = { .vcpu_tid = vcpu_tid };
+    struct seed_request request = { .kind = SEED_COPY, .vcpu_tid = vcpu_tid };
     pair(SOCK_STREAM, ask);
     pair(SOCK_SEQPACKET, hear);
     int fds[SEED_FDS] = { 2, ask[1], hear[1] };

@@ -27,7 +27,12 @@ Test(vm, product_is_consistent)
                 cr_assert(action == VM_DO_DESTROY || action == VM_DO_FAIL);
             }
             if (state == VM_LEASED) {
-                cr_assert(s == VM_DYING || s == VM_DEAD, "a leased sandbox is never used again");
+                cr_assert(s == VM_DYING || s == VM_DEAD || s == VM_FREEZING,
+                          "a leased sandbox is never used again");
+            }
+            if (state == VM_FREEZING || state == VM_FROZEN) {
+                cr_assert(s == VM_DYING || s == VM_DEAD || s == VM_FROZEN,
+                          "what is frozen stays where it stands");
             }
         }
     }
