@@ -80,7 +80,7 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     struct qemu_args *a = ret_args;
     assert(options->memory_mib > 0 && options->vcpus > 0);
     /* A copy by fork has another address space, and KVM's descriptors belong to the first one. */
-    assert(!(host->kvm && options->seed));
+    assert(!(host->kvm && options->copyable));
     if (options->disk && strchr(options->disk, ',')) {
         return err_set(err, ERR_INVALID, "%s: a comma in the path", options->disk);
     }

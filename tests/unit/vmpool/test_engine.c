@@ -16,7 +16,7 @@ static struct err err;
 static int arguments(bool kvm, bool seed, struct qemu_args *ret_args)
 {
     struct engine_host host = { .kvm = kvm };
-    struct machine_options o = { .memory_mib = 256, .vcpus = 1, .clone = true, .seed = seed };
+    struct machine_options o = { .memory_mib = 256, .vcpus = 1, .clone = true, .copyable = seed };
     o.disk = "/nowhere/rootfs.erofs";
     qemu_describe(&host);
     return qemu_arguments(ret_args, "/usr/bin/qemu", &host, &o, &err);
