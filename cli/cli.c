@@ -7,10 +7,13 @@
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
 #include "common/store/jobs.h"
+
+#define DISK_FULL_MIB 16 /* Postgres writes its log ahead in pieces of that size */
 
 enum { OPT_CONFIG = 0x1001, OPT_JSON };
 
@@ -132,11 +135,29 @@ const char *cli_home_hint(const struct cli *cli)
     return text;
 }
 
+bool cli_say_full_disk(const struct cli *cli)
+{
+    struct statvfs v;
+    if (statvfs(cli->config.home, &v) < 0) {
+        return false;
+    }
+    unsigned long long free_mib = (unsigned long long)v.f_bavail * v.f_frsize >> 20;
+    if (free_mib >= DISK_FULL_MIB) {
+        return false;
+    }
+    (void)fprintf(
+        stderr,
+        "  the disk is full: %llu MiB free at %s; what was accepted goes on when there is "
+        "room again\n",
+        free_mib, cli->config.home);
+    return true;
+}
+
 int cli_fail(const struct cli *cli, const struct err *err)
 {
     (void)fflush(stdout);
     (void)fprintf(stderr, "brood: %s\n", err->text);
-    if (err->code == ERR_UNAVAILABLE) {
+    if (err->code == ERR_UNAVAILABLE && !cli_say_full_disk(cli)) {
         (void)fprintf(
             stderr,
             "  start everything with: brood up --detach%s   (what is running: brood status%s)\n",

@@ -78,6 +78,8 @@ MUST_CHECK int cli_begin(struct cli *cli, const struct argp *argp, int argc, cha
 
 /* Print "brood: text" and a hint of what to do; returns the exit code for err. */
 int cli_fail(const struct cli *cli, const struct err *err);
+/* When the home's disk is full: say so on stderr, true. The servers' own words seldom do. */
+bool cli_say_full_disk(const struct cli *cli);
 /* As cli_fail for a text of our own. */
 int cli_fail_text(int code, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* " --home DIR" when it has to be said in a hint, else "". */

@@ -248,6 +248,7 @@ int cmd_status(struct cli *cli, int argc, char **argv)
         (void)fflush(stdout);
         (void)fprintf(stderr, "brood: not everything answers; start it with: brood up --detach%s\n",
                       cli_home_hint(cli));
+        (void)cli_say_full_disk(cli);
     }
     return r.down ? CLI_UNREACHABLE : CLI_OK;
 }

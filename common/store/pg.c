@@ -134,6 +134,8 @@ int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err)
         code = ERR_CONFLICT;
     } else if (state && strncmp(state, "22", 2) == 0) {
         code = ERR_INVALID;
+    } else if (state && strncmp(state, "53", 2) == 0) {
+        code = ERR_UNAVAILABLE; /* disk full, out of memory: nothing is wrong with what was asked */
     }
     char why[384];
     const char *primary = res ? PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY) : NULL;

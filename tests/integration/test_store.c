@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/store/pg_internal.h"
 #include "tests/support/fixture.h"
 
 FIXTURE_MAIN
@@ -428,6 +429,25 @@ Test(store, waits_cost_no_attempt_and_end_too)
     cr_assert_str_eq(row.result.reason, "it does not start (no sandbox in 4 tries)");
     cr_assert_eq(row.cost_nanousd, 0);
     result_row_done(&row);
+}
+
+/* A full disk says nothing about the row: who wrote it waits, as for a server that is away. */
+Test(store, a_full_disk_is_waited_for)
+{
+    static const struct {
+        const char *state;
+        int code;
+    } rows[] = { { "53100", ERR_UNAVAILABLE }, { "53200", ERR_UNAVAILABLE }, { "42000", ERR_DB } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        char sql[128];
+        (void)snprintf(sql, sizeof sql,
+                       "DO $$ BEGIN RAISE SQLSTATE '%s' USING MESSAGE = 'no space left'; END $$",
+                       rows[i].state);
+        PGresult *res = PQexec(f.pg.conn, sql);
+        cr_assert_eq(pg_fail(&f.pg, res, "commit results", &err), -rows[i].code, "%s", err.text);
+        cr_assert(strstr(err.text, "commit results: no space left"), "%s", err.text);
+        cr_assert(strstr(err.text, rows[i].state), "%s", err.text);
+    }
 }
 
 Test(store, a_bad_item_undoes_the_whole_commit)
