@@ -28,25 +28,35 @@ int guest_queue_identity(struct outq *q, struct err *err)
     return outq_message(q, FRAME_IDENTITY, guest_Identity_fields, &m, err);
 }
 
+static int queue_file(struct outq *q, const struct job_file *file, int i, struct err *err)
+{
+    guest_File m = guest_File_init_zero;
+    size_t n = strlen(file->path), target_n = file->target ? strlen(file->target) : 0;
+    if (n >= sizeof m.path || target_n > sizeof m.target.bytes) {
+        return err_set(err, ERR_TOO_LARGE, "files[%d].path: too long", i);
+    }
+    memcpy(m.path, file->path, n + 1);
+    memcpy(m.target.bytes, file->target ? file->target : "", target_n);
+    m.target.size = (pb_size_t)target_n;
+    m.folder = file->folder;
+    m.mode = file->mode & 0777;
+    m.size = file->content.len;
+    int rc = outq_message(q, FRAME_FILE, guest_File_fields, &m, err);
+    return rc < 0 ? rc : outq_raw(q, FRAME_FILE_DATA, file->content.data, file->content.len, err);
+}
+
+int guest_queue_file_list(struct outq *q, const struct job_file *files, int n, struct err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = queue_file(q, &files[i], i, err);
+    }
+    return rc;
+}
+
 int guest_queue_files(struct outq *q, const struct job_spec *spec, struct err *err)
 {
-    for (int i = 0; i < spec->n_files; i++) {
-        const struct job_file *file = &spec->files[i];
-        guest_File m = guest_File_init_zero;
-        size_t n = strlen(file->path);
-        if (n >= sizeof m.path) {
-            return err_set(err, ERR_TOO_LARGE, "files[%d].path: too long", i);
-        }
-        memcpy(m.path, file->path, n + 1);
-        m.mode = file->mode & 0777;
-        m.size = file->content.len;
-        int rc = outq_message(q, FRAME_FILE, guest_File_fields, &m, err);
-        if (rc < 0 ||
-            (rc = outq_raw(q, FRAME_FILE_DATA, file->content.data, file->content.len, err)) < 0) {
-            return rc;
-        }
-    }
-    return 0;
+    return guest_queue_file_list(q, spec->files, spec->n_files, err);
 }
 
 static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_t len,

@@ -17,6 +17,9 @@
 MUST_CHECK int guest_queue_identity(struct outq *q, struct err *err);
 /* Queue all files of the job; their content must stay until it is sent. */
 MUST_CHECK int guest_queue_files(struct outq *q, const struct job_spec *spec, struct err *err);
+/* The same of any list: a branch's, or what was in an archive (links and folders, too). */
+MUST_CHECK int guest_queue_file_list(struct outq *q, const struct job_file *files, int n,
+                                     struct err *err);
 /* Queue Run number `run` for command cmd. scratch: memory for the message (60 KB), the caller's. */
 MUST_CHECK int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run,
                                const struct job_spec *spec, const struct job_command *cmd,

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "common/base/config.h"
+#include "common/store/object.h"
 #include "common/store/queue.h"
 #include "worker/commit.h"
 #include "worker/inflight.h"
@@ -19,6 +20,7 @@ struct slot_shared {
     const char *name; /* of the worker */
     struct inflight *inflight;
     struct committer *committer;
+    struct object_store *objects; /* artifacts, archives; any thread */
     atomic_bool stopping;  /* claim nothing more */
     atomic_bool giving_up; /* abort what runs */
     atomic_int busy;       /* slots with a job now */
