@@ -10,9 +10,9 @@
 #include "common/model/json_read.h"
 #include "common/report/shard.h"
 
-static const char *const known[] = { "template",  "setup",   "test",         "shards",
-                                     "artifacts", "reports", "key_files",    "include",
-                                     "env",       "limits",  "setup_limits", NULL };
+static const char *const known[] = { "template",     "setup",      "test",    "shards", "artifacts",
+                                     "reports",      "key_files",  "include", "env",    "limits",
+                                     "setup_limits", "test_files", NULL };
 
 static void list_done(struct string_list *l)
 {
@@ -32,6 +32,7 @@ void brood_json_done(struct brood_json *b)
     list_done(&b->reports);
     list_done(&b->key_files);
     list_done(&b->include);
+    list_done(&b->test_files);
     json_decref(b->env);
     json_decref(b->limits);
     json_decref(b->setup_limits);
@@ -210,6 +211,7 @@ static int read_root(const json_t *root, struct brood_json *b, struct err *err)
     rc = rc < 0 ? rc : read_globs(root, "reports", &b->reports, err);
     rc = rc < 0 ? rc : read_globs(root, "key_files", &b->key_files, err);
     rc = rc < 0 ? rc : read_globs(root, "include", &b->include, err);
+    rc = rc < 0 ? rc : read_globs(root, "test_files", &b->test_files, err);
     rc = rc < 0 ? rc : read_env(root, b, err);
     rc = rc < 0 ? rc : read_limits(root, "limits", &b->limits, err);
     return rc < 0 ? rc : read_limits(root, "setup_limits", &b->setup_limits, err);

@@ -30,7 +30,7 @@ struct brood_json {
     bool test_is_shell;
     unsigned shards; /* 0: not given, else 1 to SHARDS_MAX (common/report/shard.h) */
     /* globs (common/model/glob.h) */
-    struct string_list artifacts, reports, key_files, include;
+    struct string_list artifacts, reports, key_files, include, test_files;
     json_t *env, *limits, *setup_limits; /* objects as a job has them; NULL: not given */
 };
 
