@@ -28,25 +28,18 @@ int guest_queue_identity(struct outq *q, struct err *err)
     return outq_message(q, FRAME_IDENTITY, guest_Identity_fields, &m, err);
 }
 
-int guest_queue_files(struct outq *q, const struct job_spec *spec, struct err *err)
+int guest_queue_file(struct outq *q, const struct job_file *file, struct err *err)
 {
-    for (int i = 0; i < spec->n_files; i++) {
-        const struct job_file *file = &spec->files[i];
-        guest_File m = guest_File_init_zero;
-        size_t n = strlen(file->path);
-        if (n >= sizeof m.path) {
-            return err_set(err, ERR_TOO_LARGE, "files[%d].path: too long", i);
-        }
-        memcpy(m.path, file->path, n + 1);
-        m.mode = file->mode & 0777;
-        m.size = file->content.len;
-        int rc = outq_message(q, FRAME_FILE, guest_File_fields, &m, err);
-        if (rc < 0 ||
-            (rc = outq_raw(q, FRAME_FILE_DATA, file->content.data, file->content.len, err)) < 0) {
-            return rc;
-        }
+    guest_File m = guest_File_init_zero;
+    size_t n = strlen(file->path);
+    if (n >= sizeof m.path) {
+        return err_set(err, ERR_TOO_LARGE, "file %.100s...: path too long", file->path);
     }
-    return 0;
+    memcpy(m.path, file->path, n + 1);
+    m.mode = file->mode & 0777;
+    m.size = file->content.len;
+    int rc = outq_message(q, FRAME_FILE, guest_File_fields, &m, err);
+    return rc < 0 ? rc : outq_raw(q, FRAME_FILE_DATA, file->content.data, file->content.len, err);
 }
 
 static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_t len,
@@ -62,7 +55,7 @@ static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_
 }
 
 int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const struct job_spec *spec,
-                    const struct job_command *cmd, uint64_t stdin_bytes, struct err *err)
+                    const struct job_command *cmd, uint64_t stdin_bytes, bool keep, struct err *err)
 {
     assert(cmd->argc > 0);
     guest_Run *m = scratch;
@@ -73,6 +66,7 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
     m->stdin_bytes = stdin_bytes;
     m->warm = true;
     m->trusted = false;
+    m->keep = keep;
     m->has_limits = true;
     m->limits = (guest_RunLimits){ .memory_bytes = (uint64_t)cmd->limits.memory_mib << 20,
                                    .processes = (uint32_t)cmd->limits.processes,

@@ -71,6 +71,22 @@ int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len,
     return 0;
 }
 
+int outq_bare(struct outq *q, enum frame_type type, struct err *err)
+{
+    if (OUTQ_ARENA_BYTES - q->arena_used < FRAME_HEADER_BYTES) {
+        return err_set(err, ERR_TOO_LARGE, "guest: too many frames to send");
+    }
+    uint8_t *header = q->arena + q->arena_used;
+    frame_header(header, type, 0, 0);
+    q->arena_used += FRAME_HEADER_BYTES;
+    return add_piece(q, header, FRAME_HEADER_BYTES, err);
+}
+
+bool outq_crowded(const struct outq *q)
+{
+    return q->n > OUTQ_PIECES_MAX / 4 || q->arena_used > OUTQ_ARENA_BYTES / 4;
+}
+
 int outq_flush(struct outq *q, int fd, struct err *err)
 {
     while (!outq_empty(q)) {

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "common/base/config.h"
+#include "common/store/object.h"
 #include "common/store/queue.h"
 #include "worker/commit.h"
 #include "worker/inflight.h"
@@ -19,10 +20,13 @@ struct slot_shared {
     const char *name; /* of the worker */
     struct inflight *inflight;
     struct committer *committer;
-    atomic_bool stopping;  /* claim nothing more */
-    atomic_bool giving_up; /* abort what runs */
-    atomic_int busy;       /* slots with a job now */
-    atomic_int alive;      /* slot threads that have not ended */
+    struct object_store *objects; /* NULL: there is none */
+    int slots;                    /* sandboxes that may run at once */
+    atomic_int extra;             /* of these, lent to further branches of jobs that hold a slot */
+    atomic_bool stopping;         /* claim nothing more */
+    atomic_bool giving_up;        /* abort what runs */
+    atomic_int busy;              /* slots with a job now */
+    atomic_int alive;             /* slot threads that have not ended */
 };
 
 struct slot {

@@ -60,7 +60,7 @@ static void play_spec(struct played *p, struct job_spec *spec,
                                .lease_start_us = mono_us(),
                                .times = &quick };
     int64_t start = mono_ms();
-    p->rc = session_run(&p->session, &job, &p->result, &p->setup, &p->run, &p->err);
+    p->rc = session_run(&p->session, &job, &p->result, &p->before, &p->setup, &p->run, &p->err);
     p->took_ms = mono_ms() - start;
     if (p->rc == 0) {
         judge(spec, &p->setup, &p->run, &p->result);
@@ -147,7 +147,7 @@ Test(session, session_is_reused, .timeout = 20)
         job_result_init(&r);
         struct run_facts setup, run;
         struct err err = { 0 };
-        cr_assert_eq(session_run(&s, &job, &r, &setup, &run, &err), 0, "%s", err.text);
+        cr_assert_eq(session_run(&s, &job, &r, &before, &setup, &run, &err), 0, "%s", err.text);
         cr_assert_eq(r.run.out.total_bytes, 2);
         cr_assert_eq(r.run.cpu_us, 1000, "without a meter the guest's figure is used");
         job_result_done(&r);
