@@ -69,11 +69,70 @@ static int file_error(struct err *err, const char *path)
     return err_sys(err, "%s", path);
 }
 
+/* An O_PATH fd of the folder that holds path's last part, made as needed. */
+static int open_parent(int work_fd, const char *path)
+{
+    char up[sizeof((guest_File *)0)->path];
+    const char *slash = strrchr(path, '/');
+    if (!slash) {
+        return fcntl(work_fd, F_DUPFD_CLOEXEC, 0);
+    }
+    memcpy(up, path, (size_t)(slash - path));
+    up[slash - path] = '\0';
+    int fd = open_below(work_fd, up, O_PATH | O_DIRECTORY, 0);
+    if (fd < 0 && errno == ENOENT && make_parents(work_fd, path) == 0) {
+        fd = open_below(work_fd, up, O_PATH | O_DIRECTORY, 0);
+    }
+    return fd;
+}
+
+static const char *last_part(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}
+
+static int make_link(int work_fd, const guest_File *msg, struct err *err)
+{
+    char target[sizeof msg->target.bytes + 1];
+    memcpy(target, msg->target.bytes, msg->target.size);
+    target[msg->target.size] = '\0';
+    if (msg->size > 0 || msg->folder || !path_link_is_below(msg->path, target, msg->target.size)) {
+        return err_set(err, ERR_INVALID, "%s: a link out of the work folder", msg->path);
+    }
+    cleanup_close int up = open_parent(work_fd, msg->path);
+    const char *name = last_part(msg->path);
+    if (up < 0 || symlinkat(target, up, name) < 0 ||
+        fchownat(up, name, BOOT_UID, BOOT_UID, AT_SYMLINK_NOFOLLOW) < 0) {
+        return file_error(err, msg->path);
+    }
+    return 0;
+}
+
+static int make_folder(int work_fd, const guest_File *msg, struct err *err)
+{
+    if (msg->size > 0) {
+        return err_set(err, ERR_INVALID, "%s: a folder with content", msg->path);
+    }
+    cleanup_close int up = open_parent(work_fd, msg->path);
+    if (up < 0 || (mkdirat(up, last_part(msg->path), 0755) < 0 && errno != EEXIST)) {
+        return file_error(err, msg->path);
+    }
+    cleanup_close int fd = open_below(work_fd, msg->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW, 0);
+    if (fd < 0 || fchown(fd, BOOT_UID, BOOT_UID) < 0 || fchmod(fd, msg->mode) < 0) {
+        return file_error(err, msg->path);
+    }
+    return 0;
+}
+
 int job_file_open(struct job_file *f, int work_fd, const guest_File *msg, struct err *err)
 {
     *f = (struct job_file){ .fd = -1, .left = msg->size };
     if (!path_is_below(msg->path) || msg->mode > 0777) {
         return err_set(err, ERR_INVALID, "path or mode of a file");
+    }
+    if (msg->target.size > 0 || msg->folder) {
+        return msg->target.size > 0 ? make_link(work_fd, msg, err) : make_folder(work_fd, msg, err);
     }
     const int flags = O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY;
     cleanup_close int fd = open_below(work_fd, msg->path, flags, msg->mode);

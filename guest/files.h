@@ -11,8 +11,9 @@ struct job_file {
     uint64_t left; /* bytes still to come */
 };
 
-/* -ERR_INVALID (path, mode), -ERR_TOO_LARGE (no space), -ERR_SYS. `left` is set in every case: the
- * data frames follow. */
+/* A file; a symbolic link, which must stay in the work folder and be the first of its name; or a
+ * folder, also one that is there. -ERR_INVALID (path, mode, target), -ERR_TOO_LARGE (no space),
+ * -ERR_SYS. `left` is set in every case: the data frames follow. */
 MUST_CHECK int job_file_open(struct job_file *f, int work_fd, const guest_File *msg,
                              struct err *err);
 /* More of it. -ERR_PROTOCOL when more than announced, -ERR_TOO_LARGE when the disk is full. Closes

@@ -31,11 +31,14 @@ int guest_queue_identity(struct outq *q, struct err *err)
 int guest_queue_file(struct outq *q, const struct job_file *file, struct err *err)
 {
     guest_File m = guest_File_init_zero;
-    size_t n = strlen(file->path);
-    if (n >= sizeof m.path) {
+    size_t n = strlen(file->path), target_n = file->target ? strlen(file->target) : 0;
+    if (n >= sizeof m.path || target_n > sizeof m.target.bytes) {
         return err_set(err, ERR_TOO_LARGE, "file %.100s...: path too long", file->path);
     }
     memcpy(m.path, file->path, n + 1);
+    memcpy(m.target.bytes, file->target ? file->target : "", target_n);
+    m.target.size = (pb_size_t)target_n;
+    m.folder = file->folder;
     m.mode = file->mode & 0777;
     m.size = file->content.len;
     int rc = outq_message(q, FRAME_FILE, guest_File_fields, &m, err);

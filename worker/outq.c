@@ -6,26 +6,60 @@
 #include <stdlib.h>
 #include <sys/socket.h>
 
-void outq_init(struct outq *q)
+#define PIECES_FIRST 2048 /* room for most jobs: kept from job to job */
+
+static void add_arena(struct outq *q)
 {
-    *q = (struct outq){ .pieces = calloc(OUTQ_PIECES_MAX, sizeof(struct iovec)),
-                        .arena = malloc(OUTQ_ARENA_BYTES) };
-    if (!q->pieces || !q->arena) {
+    assert(q->n_arenas < OUTQ_ARENAS_MAX);
+    uint8_t *arena = malloc(OUTQ_ARENA_BYTES);
+    if (!arena) {
         abort();
     }
+    q->arenas[q->n_arenas++] = arena;
+    q->arena_used = 0;
+}
+
+static void set_pieces(struct outq *q, int cap)
+{
+    struct iovec *pieces = realloc(q->pieces, (size_t)cap * sizeof *pieces);
+    if (!pieces) {
+        abort();
+    }
+    q->pieces = pieces;
+    q->pieces_cap = cap;
+}
+
+void outq_init(struct outq *q)
+{
+    *q = (struct outq){ 0 };
+    set_pieces(q, PIECES_FIRST);
+    add_arena(q);
 }
 
 void outq_done(struct outq *q)
 {
+    for (int i = 0; i < q->n_arenas; i++) {
+        free(q->arenas[i]);
+    }
     free(q->pieces);
-    free(q->arena);
     *q = (struct outq){ 0 };
+}
+
+static void start_anew(struct outq *q)
+{
+    q->first = q->n = 0;
+    q->arena_used = 0;
+    while (q->n_arenas > 1) {
+        free(q->arenas[--q->n_arenas]);
+    }
+    if (q->pieces_cap > PIECES_FIRST) {
+        set_pieces(q, PIECES_FIRST);
+    }
 }
 
 void outq_reset(struct outq *q)
 {
-    q->first = q->n = 0;
-    q->arena_used = 0;
+    start_anew(q);
     q->queued = q->sent = 0;
 }
 
@@ -34,16 +68,32 @@ static int add_piece(struct outq *q, const void *data, size_t len, struct err *e
     if (q->n == OUTQ_PIECES_MAX) {
         return err_set(err, ERR_TOO_LARGE, "guest: more than %d pieces to send", OUTQ_PIECES_MAX);
     }
+    if (q->n == q->pieces_cap) {
+        set_pieces(q, q->pieces_cap * 2);
+    }
     q->pieces[q->n++] = (struct iovec){ .iov_base = (void *)(uintptr_t)data, .iov_len = len };
     q->queued += len;
     return 0;
 }
 
+/* The next bytes of the arena, and how many there are. */
+static uint8_t *space(const struct outq *q, size_t *ret_room)
+{
+    *ret_room = OUTQ_ARENA_BYTES - q->arena_used;
+    return q->arenas[q->n_arenas - 1] + q->arena_used;
+}
+
 int outq_message(struct outq *q, enum frame_type type, const pb_msgdesc_t *fields,
                  const void *message, struct err *err)
 {
-    uint8_t *at = q->arena + q->arena_used;
-    int n = frame_encode(at, OUTQ_ARENA_BYTES - q->arena_used, type, fields, message, err);
+    size_t room;
+    uint8_t *at = space(q, &room);
+    int n = frame_encode(at, room, type, fields, message, err);
+    if (n < 0 && q->arena_used > 0 && q->n_arenas < OUTQ_ARENAS_MAX) {
+        add_arena(q);
+        at = space(q, &room);
+        n = frame_encode(at, room, type, fields, message, err);
+    }
     if (n < 0) {
         return n;
     }
@@ -51,18 +101,32 @@ int outq_message(struct outq *q, enum frame_type type, const pb_msgdesc_t *field
     return add_piece(q, at, (size_t)n, err);
 }
 
+static int add_header(struct outq *q, enum frame_type type, size_t len, uint8_t **ret_at,
+                      struct err *err)
+{
+    size_t room;
+    uint8_t *at = space(q, &room);
+    if (room < FRAME_HEADER_BYTES) {
+        if (q->n_arenas == OUTQ_ARENAS_MAX) {
+            return err_set(err, ERR_TOO_LARGE, "guest: too many frames to send");
+        }
+        add_arena(q);
+        at = space(q, &room);
+    }
+    frame_header(at, type, 0, len);
+    q->arena_used += FRAME_HEADER_BYTES;
+    *ret_at = at;
+    return 0;
+}
+
 int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len, struct err *err)
 {
     while (len > 0) {
         size_t part = len < FRAME_PAYLOAD_MAX ? len : FRAME_PAYLOAD_MAX;
-        if (OUTQ_ARENA_BYTES - q->arena_used < FRAME_HEADER_BYTES) {
-            return err_set(err, ERR_TOO_LARGE, "guest: too many frames to send");
-        }
-        uint8_t *header = q->arena + q->arena_used;
-        frame_header(header, type, 0, part);
-        q->arena_used += FRAME_HEADER_BYTES;
-        int rc = add_piece(q, header, FRAME_HEADER_BYTES, err);
-        if (rc < 0 || (rc = add_piece(q, data, part, err)) < 0) {
+        uint8_t *header;
+        int rc = add_header(q, type, part, &header, err);
+        if (rc < 0 || (rc = add_piece(q, header, FRAME_HEADER_BYTES, err)) < 0 ||
+            (rc = add_piece(q, data, part, err)) < 0) {
             return rc;
         }
         data += part;
@@ -73,18 +137,9 @@ int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len,
 
 int outq_bare(struct outq *q, enum frame_type type, struct err *err)
 {
-    if (OUTQ_ARENA_BYTES - q->arena_used < FRAME_HEADER_BYTES) {
-        return err_set(err, ERR_TOO_LARGE, "guest: too many frames to send");
-    }
-    uint8_t *header = q->arena + q->arena_used;
-    frame_header(header, type, 0, 0);
-    q->arena_used += FRAME_HEADER_BYTES;
-    return add_piece(q, header, FRAME_HEADER_BYTES, err);
-}
-
-bool outq_crowded(const struct outq *q)
-{
-    return q->n > OUTQ_PIECES_MAX / 4 || q->arena_used > OUTQ_ARENA_BYTES / 4;
+    uint8_t *at;
+    int rc = add_header(q, type, 0, &at, err);
+    return rc < 0 ? rc : add_piece(q, at, FRAME_HEADER_BYTES, err);
 }
 
 int outq_flush(struct outq *q, int fd, struct err *err)
@@ -118,7 +173,6 @@ int outq_flush(struct outq *q, int fd, struct err *err)
         }
     }
     assert(q->sent == q->queued);
-    q->first = q->n = 0;
-    q->arena_used = 0;
+    start_anew(q);
     return 0;
 }

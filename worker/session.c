@@ -407,34 +407,6 @@ static int drive(struct session *s, struct err *err)
     return 0;
 }
 
-/* Until all that is queued is out, or the guest has refused it. */
-static int send_out(struct session *s, struct err *err)
-{
-    int64_t due_us = mono_us() + s->job->times->ready_ms * 1000;
-    while (!over(s) && !s->out_closed && !outq_empty(&s->out)) {
-        short events = 0;
-        int rc = outq_flush(&s->out, s->job->channel_fd, err);
-        if (rc < 0 || outq_empty(&s->out)) {
-            return rc;
-        }
-        if (mono_us() >= due_us) {
-            return err_set(err, ERR_TIMEOUT, "guest: it took no more files for %lld ms",
-                           (long long)s->job->times->ready_ms);
-        }
-        uint64_t before = s->out.sent;
-        if ((rc = wait_channel(s, due_us, &events, err)) < 0) {
-            return rc;
-        }
-        if (events & (POLLIN | POLLHUP | POLLERR) && (rc = receive(s, err)) < 0) {
-            return rc;
-        }
-        if (s->out.sent != before || events & POLLOUT) {
-            due_us = mono_us() + s->job->times->ready_ms * 1000;
-        }
-    }
-    return 0;
-}
-
 /* ---- the whole ---- */
 
 static void fill_run(struct session *s, struct run_result *run, struct run_facts *facts)
@@ -561,20 +533,13 @@ static int run_steps(struct session *s, struct job_result *r, struct run_result 
     return 0;
 }
 
-/* Most jobs have a handful of files, which go out together with what follows; of a whole archive as
- * many at a time as the queue holds. */
 static int queue_files(struct session *s, const struct job_file *files, int n, struct err *err)
 {
-    for (int i = 0; i < n && !over(s); i++) {
-        int rc = guest_queue_file(&s->out, &files[i], err);
-        if (rc == 0 && outq_crowded(&s->out)) {
-            rc = send_out(s, err);
-        }
-        if (rc < 0) {
-            return rc;
-        }
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = guest_queue_file(&s->out, &files[i], err);
     }
-    return 0;
+    return rc;
 }
 
 static int settle(struct session *s, struct err *err)

@@ -20,7 +20,7 @@ struct slot_shared {
     const char *name; /* of the worker */
     struct inflight *inflight;
     struct committer *committer;
-    struct object_store *objects; /* NULL: there is none */
+    struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
     int slots;                    /* sandboxes that may run at once */
     atomic_int extra;             /* of these, lent to further branches of jobs that hold a slot */
     atomic_bool stopping;         /* claim nothing more */

@@ -32,6 +32,14 @@ static void make_name(const struct config *config, char name[WORKER_NAME_MAX])
     (void)snprintf(name, WORKER_NAME_MAX, "%s-%d", host, (int)getpid());
 }
 
+static int open_objects(const struct config *config, struct object_store **ret_objects,
+                        struct err *err)
+{
+    struct object_options options;
+    int rc = object_options_from(&options, config, err);
+    return rc < 0 ? rc : object_store_open(ret_objects, &options, err);
+}
+
 int worker_start(const struct config *config, struct worker **ret_worker, struct err *err)
 {
     int slots = (int)config->worker_slots;
@@ -44,7 +52,10 @@ int worker_start(const struct config *config, struct worker **ret_worker, struct
     w->shared.name = w->name;
     w->shared.slots = slots;
     w->shared.inflight = inflight_new(slots + COMMIT_QUEUE_MAX);
-    int rc = committer_start(config, w->name, w->shared.inflight, &w->shared.committer, err);
+    int rc = open_objects(config, &w->shared.objects, err);
+    if (rc == 0) {
+        rc = committer_start(config, w->name, w->shared.inflight, &w->shared.committer, err);
+    }
     if (rc == 0) {
         rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->heartbeat,
                              err);
@@ -90,6 +101,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
     inflight_free(w->shared.inflight);
+    object_store_free(w->shared.objects);
     free(w->slots);
     free(w);
     return left;

@@ -85,6 +85,9 @@ struct job_file {
     char *path; /* relative, clean, UTF-8 */
     struct bytes content;
     uint32_t mode; /* permission bits */
+    /* Only of an archive's entries, whose paths are bytes and need not be UTF-8: */
+    char *target; /* of a symbolic link, which stays in the work folder; else NULL */
+    bool folder;
 };
 
 struct job_command {

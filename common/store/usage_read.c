@@ -1,5 +1,6 @@
-/* Sums over the usage records: the only figures a bill is made of. A job's two records are of the
- * same sandbox, so times are counted on the vcpu_seconds meter alone; money on both. */
+/* Sums over the usage records: the only figures a bill is made of. A sandbox (of a job, or of one
+ * of its branches) has two records, so times are counted on the vcpu_seconds meter alone; money on
+ * both. */
 #include <stdio.h>
 #include <string.h>
 
