@@ -60,8 +60,9 @@ int bench_session_run(struct bench_session *s, int channel_fd, int cpu_fd, int64
     };
     struct job_result r;
     struct run_facts setup = { 0 }, run = { 0 };
+    struct run_result before;
     job_result_init(&r);
-    int rc = session_run(&s->session, &job, &r, &setup, &run, err);
+    int rc = session_run(&s->session, &job, &r, &before, &setup, &run, err);
     int64_t end_us = mono_us();
     if (rc >= 0 && (r.run.exit_code != 0 || r.run.out.head.len != 2 ||
                     memcmp(r.run.out.head.data, "1\n", 2) != 0)) {

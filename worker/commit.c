@@ -54,6 +54,8 @@ void commit_entry_free(struct commit_entry *e)
     if (e) {
         claim_done(&e->claim);
         job_result_done(&e->result);
+        branch_results_free(e->branches, e->n_branches);
+        manifest_done(&e->artifacts);
         free(e);
     }
 }
@@ -66,7 +68,11 @@ static size_t stream_bytes(const struct stream_result *s)
 static size_t entry_bytes(const struct commit_entry *e)
 {
     const struct job_result *r = &e->result;
-    return sizeof *e + stream_bytes(&r->setup.out) + stream_bytes(&r->setup.err_out) +
+    size_t below = 0;
+    for (int i = 0; i < e->n_branches; i++) {
+        below += sizeof e->branches[i] + (size_t)branch_result_bytes(&e->branches[i]);
+    }
+    return sizeof *e + below + stream_bytes(&r->setup.out) + stream_bytes(&r->setup.err_out) +
            stream_bytes(&r->run.out) + stream_bytes(&r->run.err_out);
 }
 
@@ -255,7 +261,10 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
                                          .worker = c->name,
                                          .attempt = e->claim.attempt,
                                          .result = &e->result,
-                                         .usage = e->billed ? e->usage : NULL };
+                                         .usage = e->billed ? e->usage : NULL,
+                                         .branches = e->branches,
+                                         .n_branches = e->n_branches,
+                                         .artifacts = e->artifacts.n > 0 ? &e->artifacts : NULL };
     }
     int64_t start_us = mono_us();
     int rc = store_commit(&c->pg, items, n, err);

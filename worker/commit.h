@@ -11,6 +11,7 @@
 #pragma once
 #include <stdbool.h>
 #include "common/base/config.h"
+#include "common/model/branch_result.h"
 #include "common/model/result.h"
 #include "common/model/retry.h"
 #include "common/model/usage.h"
@@ -31,7 +32,10 @@ struct commit_entry {
     struct job_result result;
     bool billed;
     struct usage_record usage[METER_COUNT];
-    int refused; /* times Postgres refused it when tried alone */
+    struct branch_result *branches; /* n_branches; NULL: a plain job */
+    int n_branches;
+    struct manifest artifacts; /* of node 0 */
+    int refused;               /* times Postgres refused it when tried alone */
     struct commit_entry *next;
 };
 struct commit_entry *commit_entry_new(void);

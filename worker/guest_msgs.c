@@ -28,12 +28,12 @@ int guest_queue_identity(struct outq *q, struct err *err)
     return outq_message(q, FRAME_IDENTITY, guest_Identity_fields, &m, err);
 }
 
-static int queue_file(struct outq *q, const struct job_file *file, int i, struct err *err)
+int guest_queue_file(struct outq *q, const struct job_file *file, struct err *err)
 {
     guest_File m = guest_File_init_zero;
     size_t n = strlen(file->path), target_n = file->target ? strlen(file->target) : 0;
     if (n >= sizeof m.path || target_n > sizeof m.target.bytes) {
-        return err_set(err, ERR_TOO_LARGE, "files[%d].path: too long", i);
+        return err_set(err, ERR_TOO_LARGE, "file %.100s...: path too long", file->path);
     }
     memcpy(m.path, file->path, n + 1);
     memcpy(m.target.bytes, file->target ? file->target : "", target_n);
@@ -43,20 +43,6 @@ static int queue_file(struct outq *q, const struct job_file *file, int i, struct
     m.size = file->content.len;
     int rc = outq_message(q, FRAME_FILE, guest_File_fields, &m, err);
     return rc < 0 ? rc : outq_raw(q, FRAME_FILE_DATA, file->content.data, file->content.len, err);
-}
-
-int guest_queue_file_list(struct outq *q, const struct job_file *files, int n, struct err *err)
-{
-    int rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = queue_file(q, &files[i], i, err);
-    }
-    return rc;
-}
-
-int guest_queue_files(struct outq *q, const struct job_spec *spec, struct err *err)
-{
-    return guest_queue_file_list(q, spec->files, spec->n_files, err);
 }
 
 static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_t len,
@@ -72,7 +58,7 @@ static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_
 }
 
 int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const struct job_spec *spec,
-                    const struct job_command *cmd, uint64_t stdin_bytes, struct err *err)
+                    const struct job_command *cmd, uint64_t stdin_bytes, bool keep, struct err *err)
 {
     assert(cmd->argc > 0);
     guest_Run *m = scratch;
@@ -83,6 +69,7 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
     m->stdin_bytes = stdin_bytes;
     m->warm = true;
     m->trusted = false;
+    m->keep = keep;
     m->has_limits = true;
     m->limits = (guest_RunLimits){ .memory_bytes = (uint64_t)cmd->limits.memory_mib << 20,
                                    .processes = (uint32_t)cmd->limits.processes,

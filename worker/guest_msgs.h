@@ -15,15 +15,13 @@
 
 /* Queue Identity: the time now, fresh entropy, a random host name and machine id. */
 MUST_CHECK int guest_queue_identity(struct outq *q, struct err *err);
-/* Queue all files of the job; their content must stay until it is sent. */
-MUST_CHECK int guest_queue_files(struct outq *q, const struct job_spec *spec, struct err *err);
-/* The same of any list: a branch's, or what was in an archive (links and folders, too). */
-MUST_CHECK int guest_queue_file_list(struct outq *q, const struct job_file *files, int n,
-                                     struct err *err);
-/* Queue Run number `run` for command cmd. scratch: memory for the message (60 KB), the caller's. */
+/* Queue a file; its content must stay until it is sent. */
+MUST_CHECK int guest_queue_file(struct outq *q, const struct job_file *file, struct err *err);
+/* Queue Run number `run` for command cmd; keep: what it leaves running lives on. scratch: memory
+ * for the message (60 KB), the caller's. */
 MUST_CHECK int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run,
                                const struct job_spec *spec, const struct job_command *cmd,
-                               uint64_t stdin_bytes, struct err *err);
+                               uint64_t stdin_bytes, bool keep, struct err *err);
 MUST_CHECK int guest_queue_kill(struct outq *q, uint32_t run, struct err *err);
 
 /* Ready must say that the generators were reseeded and the clock set: between sent_ns and now_ns

@@ -9,7 +9,10 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/judge.h"
+#include "worker/bill.h"
+#include "worker/node_artifacts.h"
+#include "worker/node_run.h"
+#include "worker/tree_exec.h"
 
 #define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
 
@@ -57,28 +60,11 @@ static void fail(struct commit_entry *e, const struct err *why)
              err_word(why->code));
 }
 
-static void fill_result(struct job_result *r, const struct slot *s, const struct job_spec *spec,
-                        const struct lease *lease)
-{
-    r->limits = spec->command.limits;
-    (void)snprintf(r->engine, sizeof r->engine, "%s", lease->engine);
-    (void)snprintf(r->snapshot, sizeof r->snapshot, "%s", lease->snapshot);
-    (void)snprintf(r->worker, sizeof r->worker, "%s", s->shared->name);
-    r->vcpus = lease->vcpus;
-    r->memory_mib = lease->memory_mib;
-}
-
 static void bill(const struct config *c, struct commit_entry *e)
 {
-    const struct job_result *r = &e->result;
-    e->billed = verdict_billed(r->verdict);
+    e->billed = verdict_billed(e->result.verdict);
     if (e->billed) {
-        struct rate_card rates = { .vcpu_second_nanousd = c->rate_vcpu_second_nanousd,
-                                   .gib_second_nanousd = c->rate_gib_second_nanousd,
-                                   .rounding_ms = c->rate_rounding_ms,
-                                   .minimum_ms = c->rate_minimum_ms };
-        usage_records(&rates, e->claim.job_id, e->claim.attempt, "", r->vcpus, r->memory_mib,
-                      r->leased_wall_ms, r->ended_wall_ms, r->measured_ms, e->usage);
+        bill_sandbox(c, e->claim.job_id, e->claim.attempt, "", &e->result, e->usage);
     }
 }
 
@@ -130,33 +116,41 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
         log_warn("no CPU meter for the sandbox: the guest's own figure is used", "job",
                  e->claim.job_id);
     }
+    if (spec->tree->n > 1) {
+        rc = tree_exec(s, spec, &lease, lease_start_us, m->leased_us, e, err);
+        m->released_us = mono_us();
+        return rc;
+    }
     struct live live;
     live_start(&live, spec->stream ? &s->queue : NULL, e->claim.job_id);
-    struct session_job job = { .channel_fd = lease.channel_fd,
-                               .cpu_fd = lease.cpu_fd,
-                               .abort_fd = s->abort_fd,
-                               .vcpus = lease.vcpus,
-                               .spec = spec,
-                               .lease_start_us = lease_start_us,
-                               .live = spec->stream ? &live : NULL,
-                               .times = &session_times_default };
-    struct run_facts setup, main_run;
-    rc = session_run(&s->session, &job, r, &setup, &main_run, err);
-    int64_t end_us = mono_us();
+    struct node_job job = { .shared = s->shared,
+                            .spec = spec,
+                            .node = &spec->tree->nodes[0],
+                            .session = &s->session,
+                            .lease = &lease,
+                            .abort_fd = s->abort_fd,
+                            .lease_start_us = lease_start_us,
+                            .live = spec->stream ? &live : NULL };
+    struct artifact_set set;
+    enum node_outcome outcome;
+    rc = node_run(&job, r, &set, &outcome, err);
+    node_sandbox(&job, m->leased_us, mono_us(), r);
     pool_release(
         &s->pool,
         &lease); /* what follows costs the customer nothing; vmpool kills the VM off our path */
     m->released_us = mono_us();
     live_end(&live);
-    if (rc < 0) {
-        return rc;
+    struct err put = { 0 };
+    if (node_artifacts_store(&set, s->shared->objects, &e->artifacts, &put) < 0) {
+        log_warn("artifacts not stored", "job", e->claim.job_id, "error", put.text);
     }
-    r->measured_ms = (end_us - m->leased_us + 999) / 1000;
-    r->ended_wall_ms =
-        r->leased_wall_ms + r->measured_ms; /* the interval's length is the monotonic clock's */
-    fill_result(r, s, spec, &lease);
-    judge(spec, &setup, &main_run, r);
-    return 0;
+    artifacts_done(&set);
+    job_result_take_manifest(r, &e->artifacts);
+    if (spec->keep.name) {
+        job_result_warn(r, "keep: states are not kept by this version; %.64s is not",
+                        spec->keep.name);
+    }
+    return rc;
 }
 
 void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool saturated)

@@ -22,10 +22,11 @@ struct run_facts {
 };
 
 /* Fill verdict, reason, limit_*, compare and compared of r from r->setup, r->run (each only when
- * present) and their facts. spec: the job. Never returns VERDICT_NONE or an infra verdict. Any
+ * present) and their facts. spec: the job. VERDICT_NONE when there was no main run to
+ * judge and set-up is well; never an infra verdict. Any
  * thread. */
 void judge(const struct job_spec *spec, const struct run_facts *setup, const struct run_facts *run,
            struct job_result *r);
-/* Did the setup do its work, so that the main run may start? */
-bool judge_setup_ok(const struct job_spec *spec, const struct run_result *setup,
-                    const struct run_facts *facts);
+/* Did a step of set-up, under its limits, do its work, so that what follows may start? */
+bool judge_step_ok(const struct job_limits *limits, const struct run_result *step,
+                   const struct run_facts *facts);

@@ -101,29 +101,45 @@ int outq_message(struct outq *q, enum frame_type type, const pb_msgdesc_t *field
     return add_piece(q, at, (size_t)n, err);
 }
 
+static int add_header(struct outq *q, enum frame_type type, size_t len, uint8_t **ret_at,
+                      struct err *err)
+{
+    size_t room;
+    uint8_t *at = space(q, &room);
+    if (room < FRAME_HEADER_BYTES) {
+        if (q->n_arenas == OUTQ_ARENAS_MAX) {
+            return err_set(err, ERR_TOO_LARGE, "guest: too many frames to send");
+        }
+        add_arena(q);
+        at = space(q, &room);
+    }
+    frame_header(at, type, 0, len);
+    q->arena_used += FRAME_HEADER_BYTES;
+    *ret_at = at;
+    return 0;
+}
+
 int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len, struct err *err)
 {
     while (len > 0) {
         size_t part = len < FRAME_PAYLOAD_MAX ? len : FRAME_PAYLOAD_MAX;
-        size_t room;
-        uint8_t *header = space(q, &room);
-        if (room < FRAME_HEADER_BYTES) {
-            if (q->n_arenas == OUTQ_ARENAS_MAX) {
-                return err_set(err, ERR_TOO_LARGE, "guest: too many frames to send");
-            }
-            add_arena(q);
-            header = space(q, &room);
-        }
-        frame_header(header, type, 0, part);
-        q->arena_used += FRAME_HEADER_BYTES;
-        int rc = add_piece(q, header, FRAME_HEADER_BYTES, err);
-        if (rc < 0 || (rc = add_piece(q, data, part, err)) < 0) {
+        uint8_t *header;
+        int rc = add_header(q, type, part, &header, err);
+        if (rc < 0 || (rc = add_piece(q, header, FRAME_HEADER_BYTES, err)) < 0 ||
+            (rc = add_piece(q, data, part, err)) < 0) {
             return rc;
         }
         data += part;
         len -= part;
     }
     return 0;
+}
+
+int outq_bare(struct outq *q, enum frame_type type, struct err *err)
+{
+    uint8_t *at;
+    int rc = add_header(q, type, 0, &at, err);
+    return rc < 0 ? rc : add_piece(q, at, FRAME_HEADER_BYTES, err);
 }
 
 int outq_flush(struct outq *q, int fd, struct err *err)

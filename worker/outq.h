@@ -40,5 +40,7 @@ MUST_CHECK int outq_message(struct outq *q, enum frame_type type, const pb_msgde
 /* Queue len raw bytes as frames of FRAME_PAYLOAD_MAX; data must stay until they are sent. */
 MUST_CHECK int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len,
                         struct err *err);
+/* Queue a frame without payload. */
+MUST_CHECK int outq_bare(struct outq *q, enum frame_type type, struct err *err);
 /* Send what the socket takes. 0, also when it takes nothing now; -ERR_CLOSED, -ERR_SYS. */
 MUST_CHECK int outq_flush(struct outq *q, int fd, struct err *err);

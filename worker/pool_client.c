@@ -178,8 +178,9 @@ static int take_lease(const pool_LeaseReply *reply, int fds[LEASE_FDS_MAX], stru
     return 0;
 }
 
-static int lease_once(struct pool_client *c, const pool_PoolMessage *request, int abort_fd,
-                      int64_t deadline_ms, struct lease *ret_lease, struct err *err)
+/* One request and its answer. ret_lease NULL: the answer is to be a FreezeReply. */
+static int ask(struct pool_client *c, const pool_PoolMessage *request, int abort_fd,
+               int64_t deadline_ms, struct lease *ret_lease, struct err *err)
 {
     int rc = send_message(c, request, err);
     if (rc < 0 || (rc = wait_readable(c, abort_fd, deadline_ms, err)) < 0) {
@@ -190,7 +191,9 @@ static int lease_once(struct pool_client *c, const pool_PoolMessage *request, in
     rc = receive(c, &m, fds, err);
     if (rc == 0 && m.id != request->id) {
         rc = err_set(err, ERR_PROTOCOL, "vmpool: answer to another request");
-    } else if (rc == 0 && m.which_body == pool_PoolMessage_lease_reply_tag) {
+    } else if (rc == 0 && !ret_lease && m.which_body == pool_PoolMessage_freeze_reply_tag) {
+        return 0;
+    } else if (rc == 0 && ret_lease && m.which_body == pool_PoolMessage_lease_reply_tag) {
         rc = take_lease(&m.body.lease_reply, fds, ret_lease, err);
     } else if (rc == 0 && m.which_body == pool_PoolMessage_error_tag) {
         c->refused = true;
@@ -235,7 +238,7 @@ int pool_lease(struct pool_client *c, const char *template_name, bool saturated,
             return rc;
         }
         m.id = ++c->last_id;
-        rc = lease_once(c, &m, abort_fd, deadline_ms, ret_lease, err);
+        rc = ask(c, &m, abort_fd, deadline_ms, ret_lease, err);
         if (rc == -ERR_CLOSED || rc == -ERR_TIMEOUT || rc == -ERR_STALE) {
             disconnect(c);
         }
@@ -244,6 +247,33 @@ int pool_lease(struct pool_client *c, const char *template_name, bool saturated,
         }
     }
     return rc;
+}
+
+int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t timeout_ms,
+              struct lease *ret_lease, struct err *err)
+{
+    assert(frozen > 0);
+    pool_PoolMessage m = pool_PoolMessage_init_zero;
+    m.which_body = pool_PoolMessage_lease_tag;
+    m.body.lease.fork_of = frozen;
+    c->refused = false;
+    int rc = pool_client_connect(c, err);
+    m.id = ++c->last_id;
+    return rc < 0 ? rc : ask(c, &m, abort_fd, mono_ms() + timeout_ms, ret_lease, err);
+}
+
+int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd, int64_t timeout_ms,
+                struct err *err)
+{
+    pool_PoolMessage m = pool_PoolMessage_init_zero;
+    m.which_body = pool_PoolMessage_freeze_tag;
+    m.body.freeze.lease = lease->id;
+    c->refused = false;
+    if (c->fd < 0) {
+        return err_set(err, ERR_CLOSED, "vmpool: the connection of the sandbox is gone");
+    }
+    m.id = ++c->last_id;
+    return ask(c, &m, abort_fd, mono_ms() + timeout_ms, NULL, err);
 }
 
 void pool_release(struct pool_client *c, struct lease *lease)

@@ -36,6 +36,15 @@ MUST_CHECK int pool_client_connect(struct pool_client *c, struct err *err);
 MUST_CHECK int pool_lease(struct pool_client *c, const char *template_name, bool saturated,
                           int abort_fd, int64_t timeout_ms, struct lease *ret_lease,
                           struct err *err);
+/* Lease a sandbox that continues where the frozen lease `frozen` stands; it may have been frozen by
+ * another connection. -ERR_NOT_FOUND: that state is gone. Else as pool_lease, but for the
+ * reconnecting. */
+MUST_CHECK int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t timeout_ms,
+                         struct lease *ret_lease, struct err *err);
+/* Freeze the lease's sandbox: it stands still until it is released; its channel must stay open and
+ * is of no more use. -ERR_UNSUPPORTED: this host's engine cannot. */
+MUST_CHECK int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd,
+                           int64_t timeout_ms, struct err *err);
 /* Close the lease's fds and tell the pool. Never fails: when the pool cannot be told, the
  * connection is closed, which is the same. */
 void pool_release(struct pool_client *c, struct lease *lease);

@@ -14,6 +14,7 @@
 #define CPU_CHECK_MIN_US 1000 /* shortest time between two readings of the CPU meter */
 #define OUTPUT_GRACE_WALL 10  /* times output_grace_ms */
 #define NEVER_US INT64_MAX
+#define JOINED_OUTPUT_MAX (1u << 20) /* of several steps of set-up together; longer: the last's */
 
 const struct session_times session_times_default = {
     .ready_ms = 30000, .start_ms = 30000, .kill_grace_ms = 2000, .output_grace_ms = 500
@@ -115,8 +116,9 @@ static int queue_run(struct session *s, const struct job_command *command, struc
     for (int i = 0; i < 2; i++) {
         capture_start(&s->capture[i], (size_t)command->limits.output_bytes);
     }
+    bool keep = s->job->keep && command != &s->job->spec->command;
     int rc = guest_queue_run(&s->out, s->run_scratch, s->run, s->job->spec, command, stdin_data.len,
-                             err);
+                             keep, err);
     if (rc < 0) {
         return rc;
     }
@@ -216,6 +218,9 @@ static int on_frame(struct session *s, const struct frame *f, int64_t now_us, st
     case FRAME_EXIT:
         rc = on_exit_frame(s, f, now_us, err);
         break;
+    case FRAME_SETTLED:
+        rc = s->settling ? 0 : err_set(err, ERR_PROTOCOL, "guest: Settled without Settle");
+        break;
     case FRAME_ERROR:
         rc = guest_check_error(f, s->run, &s->user_fault, s->refused, sizeof s->refused, err);
         break;
@@ -230,7 +235,7 @@ static int on_frame(struct session *s, const struct frame *f, int64_t now_us, st
 
 static bool over(const struct session *s)
 {
-    return s->state == SESSION_EXITED || s->state == SESSION_REFUSED;
+    return s->state == SESSION_EXITED || s->state == SESSION_SETTLED || s->state == SESSION_REFUSED;
 }
 
 /* Read once and handle what came. At most one parser's fill, so that deadlines are looked at in
@@ -438,9 +443,9 @@ static int run_command(struct session *s, const struct job_command *command,
 static void begin(struct session *s, const struct session_job *job)
 {
     s->job = job;
-    s->state = SESSION_WAIT_READY;
-    s->out_closed = s->user_fault = false;
-    s->run = 0;
+    s->state = job->resume ? SESSION_WAIT_STARTED : SESSION_WAIT_READY;
+    s->out_closed = s->user_fault = s->settling = false;
+    s->run = job->resume ? s->run : 0;
     s->refused[0] = 0;
     s->trace = (struct session_trace){ 0 };
     s->cpu_base_ns = 0;
@@ -448,36 +453,125 @@ static void begin(struct session *s, const struct session_job *job)
     s->parser.broken = 0;
     outq_reset(&s->out);
     s->identity_ns = wall_ns();
-    s->begin_us = s->trace.sent_us = mono_us();
+    s->begin_us = s->wait_us = s->trace.sent_us = mono_us();
 }
 
-int session_run(struct session *s, const struct session_job *job, struct job_result *r,
-                struct run_facts *ret_setup, struct run_facts *ret_run, struct err *err)
+static void join_stream(struct stream_result *a, struct stream_result *b)
 {
-    assert(job->vcpus >= 1 && job->spec->command.argc > 0);
-    const struct job_spec *spec = job->spec;
-    const struct bytes nothing = { 0 };
-    begin(s, job);
-    *ret_setup = *ret_run = (struct run_facts){ .stop = STOP_NONE };
-    int rc = guest_queue_identity(&s->out, err);
-    if (rc < 0 || (rc = guest_queue_files(&s->out, spec, err)) < 0) {
-        return rc;
+    uint64_t total = a->total_bytes + b->total_bytes;
+    size_t len = a->head.len + b->head.len;
+    bool whole = !a->truncated && !b->truncated && len <= JOINED_OUTPUT_MAX;
+    if (whole && a->head.len > 0) {
+        char *both = malloc(len + 1);
+        if (!both) {
+            abort();
+        }
+        memcpy(both, a->head.data, a->head.len);
+        if (b->head.len > 0) {
+            memcpy(both + a->head.len, b->head.data, b->head.len);
+        }
+        both[len] = 0;
+        free(b->head.data);
+        b->head = (struct bytes){ both, len };
     }
-    bool go_on = true;
-    if (spec->setup.argc > 0) {
-        rc = run_command(s, &spec->setup, nothing, &r->setup, ret_setup, err);
+    b->truncated = !whole;
+    b->total_bytes = total;
+    free(a->head.data);
+    free(a->tail.data);
+}
+
+void run_result_join(struct run_result *run, struct run_result *more)
+{
+    if (run->present && more->present) {
+        more->cpu_us += run->cpu_us;
+        more->wall_us += run->wall_us;
+        more->guest_cpu_us += run->guest_cpu_us;
+        more->oom_kills += run->oom_kills;
+        more->process_refusals += run->process_refusals;
+        more->leftover_processes += run->leftover_processes;
+        if (more->memory_peak_bytes < run->memory_peak_bytes) {
+            more->memory_peak_bytes = run->memory_peak_bytes;
+        }
+        join_stream(&run->out, &more->out);
+        join_stream(&run->err_out, &more->err_out);
+    }
+    if (more->present) {
+        *run = *more;
+    }
+    *more = (struct run_result){ .present = false };
+}
+
+/* Ready for the next command of the same machine. */
+static void next_command(struct session *s)
+{
+    s->state = SESSION_WAIT_STARTED;
+    s->wait_us = mono_us();
+    s->trace.first_byte_us = 0;
+}
+
+/* The steps of set-up, until one fails. *ret_ok: none did. */
+static int run_steps(struct session *s, struct job_result *r, struct run_result *before,
+                     struct run_facts *facts, bool *ret_ok, struct err *err)
+{
+    const struct bytes nothing = { 0 };
+    *ret_ok = true;
+    r->setup_steps = s->job->n_steps > 1 ? s->job->n_steps : 0;
+    for (int i = 0; i < s->job->n_steps && *ret_ok; i++) {
+        const struct job_command *step = s->job->steps[i];
+        run_result_join(before, &r->setup);
+        int rc = run_command(s, step, nothing, &r->setup, facts, err);
         if (rc < 0) {
             return rc;
         }
-        go_on = s->state == SESSION_EXITED && judge_setup_ok(spec, &r->setup, ret_setup);
-        if (go_on) {
-            s->state = SESSION_WAIT_STARTED;
-            s->wait_us = mono_us();
-            s->trace.first_byte_us = 0;
+        *ret_ok = s->state == SESSION_EXITED && judge_step_ok(&step->limits, &r->setup, facts);
+        if (*ret_ok) {
+            next_command(s);
+        } else {
+            r->setup_failed = i;
         }
     }
-    if (go_on &&
-        (rc = run_command(s, &spec->command, spec->stdin_data, &r->run, ret_run, err)) < 0) {
+    return 0;
+}
+
+static int queue_files(struct session *s, const struct job_file *files, int n, struct err *err)
+{
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = guest_queue_file(&s->out, &files[i], err);
+    }
+    return rc;
+}
+
+static int settle(struct session *s, struct err *err)
+{
+    s->settling = true;
+    s->stop = STOP_NONE;
+    int rc = outq_bare(&s->out, FRAME_SETTLE, err);
+    return rc < 0 ? rc : drive(s, err);
+}
+
+int session_run(struct session *s, const struct session_job *job, struct job_result *r,
+                struct run_result *ret_before, struct run_facts *ret_setup,
+                struct run_facts *ret_run, struct err *err)
+{
+    assert(job->vcpus >= 1 && (job->settle || job->spec->command.argc > 0));
+    const struct job_spec *spec = job->spec;
+    begin(s, job);
+    *ret_setup = *ret_run = (struct run_facts){ .stop = STOP_NONE };
+    *ret_before = (struct run_result){ .present = false };
+    int rc = job->resume ? 0 : guest_queue_identity(&s->out, err);
+    if (rc < 0 || (rc = queue_files(s, job->more_files, job->n_more_files, err)) < 0 ||
+        (rc = queue_files(s, spec->files, spec->n_files, err)) < 0) {
+        return rc;
+    }
+    bool ok = true;
+    rc = run_steps(s, r, ret_before, ret_setup, &ok, err);
+    if (rc == 0 && ok && job->settle) {
+        rc = settle(s, err);
+    } else if (rc == 0 && ok) {
+        rc = run_command(s, &spec->command, spec->stdin_data, &r->run, ret_run, err);
+    }
+    if (rc < 0) {
         return rc;
     }
     if (s->user_fault) {

@@ -34,7 +34,14 @@ struct session_job {
     int cpu_fd;     /* schedstat of the vCPU thread; -1: the guest's own figure is used */
     int abort_fd;   /* readable: end at once with -ERR_STALE; -1: never */
     int vcpus;      /* >= 1 */
-    const struct job_spec *spec;
+    const struct job_spec *spec;       /* files, env, command, stdin */
+    const struct job_file *more_files; /* n_more_files before the spec's own: an archive's */
+    int n_more_files;
+    const struct job_command *const *steps; /* n_steps of set-up, before the command */
+    int n_steps;
+    bool keep;   /* what set-up leaves running lives on */
+    bool settle; /* there is no command: the machine is to be frozen after set-up */
+    bool resume; /* the machine is one that an earlier session has left: it has its identity */
     int64_t lease_start_us; /* mono: from where the first byte's latency counts */
     struct live *live;      /* or NULL */
     const struct session_times *times;
@@ -58,6 +65,7 @@ struct session {
     const struct job_command *command;
     enum session_state state;
     enum run_stop stop;
+    bool settling;   /* Settle was sent */
     bool out_closed; /* the guest no longer reads; what it still says counts */
     bool user_fault;
     bool warm, disk_full;
@@ -78,8 +86,14 @@ struct session {
 
 void session_init(struct session *s);
 void session_done(struct session *s);
-/* Run job in the sandbox. Fills r->setup, r->run (outputs are malloc'ed, r's), r->first_byte_us and
- * both facts; 0 when there is something to judge. -ERR_PROTOCOL, -ERR_CLOSED, -ERR_TIMEOUT,
- * -ERR_SYS: the attempt failed, by our or the guest's fault; -ERR_STALE: aborted. */
+/* Run job in the sandbox. Fills r->setup with the last step that ran (and r->setup_failed),
+ * ret_before with those before it (run_result_join), r->run (outputs are malloc'ed, r's),
+ * r->first_byte_us and both facts; 0 when there is something to judge. -ERR_PROTOCOL, -ERR_CLOSED,
+ * -ERR_TIMEOUT, -ERR_SYS: the attempt failed, by our or the guest's fault; -ERR_STALE: aborted. */
 MUST_CHECK int session_run(struct session *s, const struct session_job *job, struct job_result *r,
-                           struct run_facts *ret_setup, struct run_facts *ret_run, struct err *err);
+                           struct run_result *ret_before, struct run_facts *ret_setup,
+                           struct run_facts *ret_run, struct err *err);
+/* What `more` did after `run`, as one: times and counts summed, peaks the highest, output one
+ * behind the other while that is short, the rest of `more`. Both are used up, the sum is in *run.
+ */
+void run_result_join(struct run_result *run, struct run_result *more);

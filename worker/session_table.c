@@ -21,8 +21,11 @@ int session_next(enum session_state from, enum frame_type type)
 const char *session_state_word(enum session_state s)
 {
     static const char *const words[SESSION_STATE_COUNT] = { "waiting for the identity to be set",
-                                                            "waiting for the start", "running",
-                                                            "ended", "refused" };
+                                                            "waiting for the start",
+                                                            "running",
+                                                            "ended",
+                                                            "settled",
+                                                            "refused" };
     assert(s < SESSION_STATE_COUNT);
     return words[s];
 }

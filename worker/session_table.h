@@ -7,6 +7,7 @@ enum session_state {
     SESSION_WAIT_STARTED, /* identity is set; the command is not running yet */
     SESSION_RUNNING,
     SESSION_EXITED,  /* Exit was received */
+    SESSION_SETTLED, /* the machine may be frozen */
     SESSION_REFUSED, /* the guest said what it could not do */
     SESSION_STATE_COUNT
 };

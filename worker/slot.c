@@ -10,7 +10,8 @@
 #include "common/base/log.h"
 #include "worker/job_run.h"
 
-#define CLAIM_WAIT_MS 1000  /* also the longest time until a stop is seen */
+#define CLAIM_WAIT_MS 1000 /* also the longest time until a stop is seen */
+#define LENT_WAIT_MS 20
 #define TROUBLE_WAIT_MS 500 /* Redis or vmpool away: how long until it is tried again */
 
 static void trouble(const char *what, const struct err *err, bool *told)
@@ -25,6 +26,11 @@ static void trouble(const char *what, const struct err *err, bool *told)
 /* All that must hold before a job may be claimed. */
 static bool prepare(struct slot *s, bool *told)
 {
+    struct slot_shared *shared = s->shared;
+    if (atomic_load(&shared->busy) + atomic_load(&shared->extra) >= shared->slots) {
+        sleep_ms(LENT_WAIT_MS); /* this slot's place is lent to a branch */
+        return false;
+    }
     if (!s->holds_place) {
         s->holds_place = commit_reserve(s->shared->committer, CLAIM_WAIT_MS);
         if (!s->holds_place) {

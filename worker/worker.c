@@ -50,6 +50,7 @@ int worker_start(const struct config *config, struct worker **ret_worker, struct
     make_name(config, w->name);
     w->shared.config = config;
     w->shared.name = w->name;
+    w->shared.slots = slots;
     w->shared.inflight = inflight_new(slots + COMMIT_QUEUE_MAX);
     int rc = open_objects(config, &w->shared.objects, err);
     if (rc == 0) {

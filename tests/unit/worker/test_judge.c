@@ -118,7 +118,7 @@ Test(judge, every_outcome_of_a_setup)
         spec.setup = spec.command;
         struct run_facts none = { 0 };
         struct job_result r = { .setup = o->run };
-        bool ok = judge_setup_ok(&spec, &o->run, &o->facts);
+        bool ok = judge_step_ok(&spec.setup.limits, &o->run, &o->facts);
         cr_assert_eq(ok, o->want == VERDICT_ACCEPTED, "%s", o->name);
         if (!ok) {
             judge(&spec, &o->facts, &none, &r);

@@ -27,6 +27,7 @@ static const struct session_times quick = {
 struct played {
     struct session session;
     struct job_result result;
+    struct run_result before;
     struct run_facts setup, run;
     struct err err;
     int rc;
@@ -52,15 +53,18 @@ static void play_spec(struct played *p, struct job_spec *spec,
     session_init(&p->session);
     job_result_init(&p->result);
     struct fake_guest *g = fake_guest_start(script, arg);
+    const struct job_command *steps[] = { &spec->setup };
     struct session_job job = { .channel_fd = g->host_fd,
                                .cpu_fd = g->cpu_fd,
                                .abort_fd = abort_fd,
                                .vcpus = 1,
                                .spec = spec,
+                               .steps = steps,
+                               .n_steps = spec->setup.argc > 0,
                                .lease_start_us = mono_us(),
                                .times = &quick };
     int64_t start = mono_ms();
-    p->rc = session_run(&p->session, &job, &p->result, &p->setup, &p->run, &p->err);
+    p->rc = session_run(&p->session, &job, &p->result, &p->before, &p->setup, &p->run, &p->err);
     p->took_ms = mono_ms() - start;
     if (p->rc == 0) {
         judge(spec, &p->setup, &p->run, &p->result);
@@ -146,8 +150,9 @@ Test(session, session_is_reused, .timeout = 20)
         struct job_result r;
         job_result_init(&r);
         struct run_facts setup, run;
+        struct run_result before;
         struct err err = { 0 };
-        cr_assert_eq(session_run(&s, &job, &r, &setup, &run, &err), 0, "%s", err.text);
+        cr_assert_eq(session_run(&s, &job, &r, &before, &setup, &run, &err), 0, "%s", err.text);
         cr_assert_eq(r.run.out.total_bytes, 2);
         cr_assert_eq(r.run.cpu_us, 1000, "without a meter the guest's figure is used");
         job_result_done(&r);

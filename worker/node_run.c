@@ -1,0 +1,137 @@
+#include "worker/node_run.h"
+
+#include <assert.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "worker/job_archive.h"
+#include "worker/judge.h"
+#include "worker/node_artifacts.h"
+
+#define STEPS_MAX (JOB_SETUP_STEPS_MAX + 1)
+
+/* The job as this node has it: what it inherits and what is its own, in the fields that session and
+ * judge read. Borrows everything. */
+static struct job_spec view_of(const struct node_job *j)
+{
+    const struct tree_node *n = j->node;
+    struct job_spec v = *j->spec;
+    v.files = (struct job_file *)(uintptr_t)n->files;
+    v.n_files = n->n_files;
+    v.command = n->command;
+    v.env = n->env;
+    v.n_env = n->n_env;
+    v.stdin_data = n->stdin_data ? *n->stdin_data : (struct bytes){ 0 };
+    v.expect = n->expect ? *n->expect : (struct job_expect){ 0 };
+    v.has_expect = n->has_expect;
+    return v;
+}
+
+static int steps_of(const struct node_job *j, const struct job_command *steps[STEPS_MAX])
+{
+    const struct tree_node *n = j->node;
+    int count = 0;
+    assert(n->n_setup <= JOB_SETUP_STEPS_MAX);
+    if (n->index > 0 && j->spec->on_fork.argc > 0 && !j->resume) {
+        steps[count++] = &j->spec->on_fork;
+    }
+    for (int i = 0; i < n->n_setup; i++) {
+        steps[count++] = &n->setup[i];
+    }
+    return count;
+}
+
+/* A fault of the user's in the archive is a verdict, like files that do not fit. */
+static int open_archive(const struct node_job *j, struct job_file **files, int *n,
+                        struct run_facts *facts, struct err *err)
+{
+    const struct job_archive *a = j->node->archive;
+    if (!a || !a->present) {
+        return 0;
+    }
+    int rc = job_archive_files(a, j->shared->objects, files, n, err);
+    if (rc < 0 && err_fault(err->code) == FAULT_USER) {
+        (void)snprintf(facts->refused, sizeof facts->refused, "archive: %.180s", err->text);
+        return 0;
+    }
+    return rc;
+}
+
+static void take_artifacts(const struct node_job *j, struct artifact_set *set)
+{
+    struct err err = { 0 };
+    const struct tree_node *n = j->node;
+    if (!n->leaf || j->session->state != SESSION_EXITED) {
+        return; /* nothing ran to its end here: there is no one to ask */
+    }
+    if (node_artifacts_take(j->session, j->lease->channel_fd, j->abort_fd, n->artifacts,
+                            n->n_artifacts, j->shared->config->home, set, &err) < 0) {
+        log_warn("artifacts not taken", "node", n->path, "error", err.text);
+    }
+}
+
+int node_run(const struct node_job *j, struct job_result *r, struct artifact_set *ret_artifacts,
+             enum node_outcome *ret_outcome, struct err *err)
+{
+    const struct job_command *steps[STEPS_MAX];
+    struct job_spec view = view_of(j);
+    struct run_facts setup = { .stop = STOP_NONE }, main_run = { .stop = STOP_NONE };
+    struct run_result before = { .present = false };
+    struct job_file *unpacked = NULL;
+    int n_unpacked = 0;
+    artifacts_init(ret_artifacts);
+    r->limits = view.command.limits;
+    struct session_job job = { .channel_fd = j->lease->channel_fd,
+                               .cpu_fd = j->lease->cpu_fd,
+                               .abort_fd = j->abort_fd,
+                               .vcpus = j->lease->vcpus,
+                               .spec = &view,
+                               .steps = steps,
+                               .n_steps = steps_of(j, steps),
+                               .keep = j->spec->tree->n > 1,
+                               .settle = view.command.argc == 0 || !j->node->leaf,
+                               .resume = j->resume,
+                               .lease_start_us = j->lease_start_us,
+                               .live = j->live,
+                               .times = &session_times_default };
+    int rc = open_archive(j, &unpacked, &n_unpacked, &main_run, err);
+    if (rc == 0 && !main_run.refused[0]) {
+        job.more_files = unpacked;
+        job.n_more_files = n_unpacked;
+        rc = session_run(j->session, &job, r, &before, &setup, &main_run, err);
+        if (rc == 0) {
+            take_artifacts(j, ret_artifacts);
+        }
+    }
+    job_files_free(unpacked, n_unpacked);
+    if (rc == 0) {
+        int last = r->setup_failed >= 0 ? r->setup_failed : job.n_steps - 1;
+        if (last >= 0) {
+            view.setup = *steps[last];
+        }
+        judge(&view, &setup, &main_run, r);
+        bool settled = r->verdict == VERDICT_NONE;
+        if (settled && j->node->leaf) {
+            r->verdict = VERDICT_ACCEPTED; /* a leaf that only sets up */
+        }
+        *ret_outcome = settled && !j->node->leaf ? NODE_SETTLED : NODE_JUDGED;
+    }
+    run_result_join(&before, &r->setup);
+    r->setup = before;
+    return rc;
+}
+
+void node_sandbox(const struct node_job *j, int64_t leased_us, int64_t end_us, struct job_result *r)
+{
+    const struct lease *lease = j->lease;
+    (void)snprintf(r->engine, sizeof r->engine, "%s", lease->engine);
+    (void)snprintf(r->snapshot, sizeof r->snapshot, "%s", lease->snapshot);
+    (void)snprintf(r->worker, sizeof r->worker, "%s", j->shared->name);
+    r->vcpus = lease->vcpus;
+    r->memory_mib = lease->memory_mib;
+    r->measured_ms = (end_us - leased_us + 999) / 1000;
+    r->ended_wall_ms =
+        r->leased_wall_ms + r->measured_ms; /* the interval's length is the monotonic clock's */
+}

@@ -1,0 +1,553 @@
+#include "worker/tree_exec.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/model/branch_result.h"
+#include "common/model/score.h"
+#include "worker/bill.h"
+#include "worker/node_artifacts.h"
+#include "worker/node_run.h"
+
+#define FORK_WAIT_MS 60000
+#define FREEZE_WAIT_MS 60000
+#define FULL_PATIENCE_MS 300000 /* how long a fork waits for a host that is full */
+#define FULL_AGAIN_MS 200
+#define PLACE_WAIT_MS 50 /* until it is looked again whether a place is free */
+#define TRIES_MAX 3      /* of a node, through faults of ours */
+
+struct tree_exec;
+
+struct lane {
+    struct tree_exec *x;
+    pthread_t thread;
+    bool made, busy, extra; /* extra: it uses a place beside the slot's */
+    atomic_bool done;
+    int abort_fd;
+    struct pool_client pool;
+    struct session session;
+    struct lease lease; /* of the node in hand; after a freeze the state's */
+    bool holds;         /* lease is valid */
+    int node;
+    enum node_outcome outcome;
+    int rc;
+    struct err err;
+};
+
+struct state { /* a frozen node */
+    struct lease lease;
+    struct lane *lane; /* whose connection holds it; NULL: none */
+};
+
+struct tree_exec {
+    struct slot *slot;
+    const struct job_spec *spec;
+    const struct tree *tree;
+    struct commit_entry *e;
+    struct tree_run run;
+    struct state *states; /* tree->n */
+    struct lane lanes[JOB_PARALLEL_MAX];
+    int n_busy;
+    int done_fd; /* eventfd: a lane has ended */
+    int64_t lease_start_us, leased_us;
+    bool failed; /* the attempt: err says why */
+    struct err err;
+};
+
+static struct job_result *result_of(struct tree_exec *x, int node)
+{
+    return node == 0 ? &x->e->result : &x->e->branches[node - 1].result;
+}
+
+static struct manifest *artifacts_of(struct tree_exec *x, int node)
+{
+    return node == 0 ? &x->e->artifacts : &x->e->branches[node - 1].artifacts;
+}
+
+static void ring(int fd)
+{
+    uint64_t one = 1;
+    ssize_t n = write(fd, &one, sizeof one);
+    assert(n == sizeof one);
+    (void)n;
+}
+
+static void quiet(int fd)
+{
+    uint64_t n;
+    while (read(fd, &n, sizeof n) > 0) {
+    }
+}
+
+/* ---- in a lane ---- */
+
+/* A host that is full is waited for: nothing else could run there either. */
+static int fork_patiently(struct lane *l, uint64_t from)
+{
+    int64_t until_ms = mono_ms() + FULL_PATIENCE_MS;
+    for (;;) {
+        int rc = pool_fork(&l->pool, from, l->abort_fd, FORK_WAIT_MS, &l->lease, &l->err);
+        if (rc != -ERR_NO_CAPACITY || mono_ms() >= until_ms) {
+            return rc;
+        }
+        struct pollfd p = { .fd = l->abort_fd, .events = POLLIN };
+        (void)poll(&p, 1, FULL_AGAIN_MS);
+    }
+}
+
+static int run_node(struct lane *l)
+{
+    struct tree_exec *x = l->x;
+    const struct tree_node *n = &x->tree->nodes[l->node];
+    struct job_result *r = result_of(x, l->node);
+    int64_t asked_us = n->index == 0 ? x->lease_start_us : mono_us(), leased_us = x->leased_us;
+    if (n->index > 0) {
+        int rc = fork_patiently(l, x->states[n->parent].lease.id);
+        if (rc < 0) {
+            return rc;
+        }
+        l->holds = true;
+        leased_us = mono_us();
+    }
+    r->leased_wall_ms = wall_ms();
+    r->lease_us = leased_us - asked_us;
+    struct node_job job = { .shared = x->slot->shared,
+                            .spec = x->spec,
+                            .node = n,
+                            .session = &l->session,
+                            .lease = &l->lease,
+                            .abort_fd = l->abort_fd,
+                            .lease_start_us = asked_us };
+    struct artifact_set set;
+    int rc = node_run(&job, r, &set, &l->outcome, &l->err);
+    if (rc == 0 && l->outcome == NODE_SETTLED) {
+        rc = pool_freeze(&l->pool, &l->lease, l->abort_fd, FREEZE_WAIT_MS, &l->err);
+    }
+    node_sandbox(&job, leased_us, mono_us(), r);
+    if (l->holds && (rc < 0 || l->outcome == NODE_JUDGED)) {
+        l->holds = false;
+        pool_release(&l->pool, &l->lease);
+    }
+    struct err err = { 0 };
+    if (node_artifacts_store(&set, x->slot->shared->objects, artifacts_of(x, l->node), &err) < 0) {
+        log_warn("artifacts not stored", "job", x->e->claim.job_id, "error", err.text);
+    }
+    artifacts_done(&set);
+    return rc;
+}
+
+static void *lane_main(void *arg)
+{
+    struct lane *l = arg;
+    l->rc = run_node(l);
+    atomic_store(&l->done, true);
+    ring(l->x->done_fd);
+    return NULL;
+}
+
+/* ---- the coordinator ---- */
+
+static int lane_make(struct lane *l, struct tree_exec *x, struct err *err)
+{
+    int rc = pool_client_init(&l->pool, x->slot->shared->config->vmpool_socket, err);
+    l->abort_fd = rc < 0 ? -1 : eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (rc == 0 && l->abort_fd < 0) {
+        rc = err_sys(err, "eventfd");
+    }
+    if (rc == 0) {
+        l->x = x;
+        session_init(&l->session);
+        l->made = true;
+    }
+    return rc;
+}
+
+static void lane_free(struct lane *l)
+{
+    if (l->made) {
+        session_done(&l->session);
+        pool_client_done(&l->pool); /* every sandbox that it still holds ends */
+        (void)close(l->abort_fd);
+    }
+}
+
+/* A place on the host for one more lane: the slot's own, or one that no slot needs now. */
+static bool place(struct tree_exec *x, bool *ret_extra)
+{
+    struct slot_shared *shared = x->slot->shared;
+    *ret_extra = x->n_busy > 0;
+    if (!*ret_extra) {
+        return true;
+    }
+    int extra = atomic_load(&shared->extra);
+    while (atomic_load(&shared->busy) + extra < shared->slots) {
+        if (atomic_compare_exchange_weak(&shared->extra, &extra, extra + 1)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+static void give_up(struct tree_exec *x, const struct err *why)
+{
+    if (!x->failed) {
+        x->failed = true;
+        x->err = *why;
+    }
+    for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
+        if (x->lanes[i].busy) {
+            ring(x->lanes[i].abort_fd);
+        }
+    }
+}
+
+static void start_node(struct tree_exec *x, int node, bool extra)
+{
+    struct err err = { 0 };
+    struct lane *l = x->lanes;
+    while (l->busy) {
+        l++;
+        assert(l < x->lanes + JOB_PARALLEL_MAX);
+    }
+    bool ok = tree_apply(&x->run, node, NODE_ON_START, VERDICT_NONE);
+    assert(ok);
+    (void)ok;
+    if (node > 0) {
+        x->e->branches[node - 1].tries++;
+    }
+    int rc = l->made ? 0 : lane_make(l, x, &err);
+    if (rc == 0) {
+        quiet(l->abort_fd);
+        l->node = node;
+        l->extra = extra;
+        l->holds = l->holds && node == 0; /* node 0's lease was put there */
+        atomic_store(&l->done, false);
+        errno = pthread_create(&l->thread, NULL, lane_main, l);
+        rc = errno == 0 ? 0 : err_sys(&err, "branch: thread");
+    }
+    if (rc < 0) {
+        if (extra) {
+            (void)atomic_fetch_sub(&x->slot->shared->extra, 1);
+        }
+        give_up(x, &err);
+        return;
+    }
+    l->busy = true;
+    x->n_busy++;
+}
+
+/* Start what may start; true when something waits for a place on the host. */
+static bool start_ready(struct tree_exec *x)
+{
+    int node;
+    while (!x->failed && x->n_busy < x->spec->parallel && tree_ready(&x->run, 1, &node) == 1) {
+        bool extra;
+        if (!place(x, &extra)) {
+            return true;
+        }
+        start_node(x, node, extra);
+    }
+    return false;
+}
+
+static void kill_stopped(struct tree_exec *x)
+{
+    for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
+        struct lane *l = &x->lanes[i];
+        if (l->busy && x->run.states[l->node] == NODE_KILLING) {
+            ring(l->abort_fd);
+        }
+    }
+}
+
+/* States whose last branch has ended are let go. */
+static void release_states(struct tree_exec *x)
+{
+    for (int i = 0; i < x->tree->n; i++) {
+        if (x->states[i].lane && node_state_terminal(x->run.states[i])) {
+            pool_release(&x->states[i].lane->pool, &x->states[i].lease);
+            x->states[i].lane = NULL;
+        }
+    }
+}
+
+static void fresh_result(struct tree_exec *x, int node)
+{
+    struct job_result *r = result_of(x, node);
+    job_result_done(r);
+    job_result_init(r);
+    manifest_done(artifacts_of(x, node));
+}
+
+/* What a node's end means for the tree. */
+static void note_end(struct tree_exec *x, struct lane *l)
+{
+    const struct tree_node *n = &x->tree->nodes[l->node];
+    struct job_result *r = result_of(x, l->node);
+    bool killing = x->run.states[l->node] == NODE_KILLING, ok = true;
+    if (l->rc == 0 && l->outcome == NODE_SETTLED) {
+        x->states[l->node] = (struct state){ l->lease, l };
+        l->holds = false;
+        ok = tree_apply(&x->run, l->node, NODE_ON_FREEZE, VERDICT_NONE);
+    } else if (l->rc == 0) {
+        ok = tree_apply(&x->run, l->node, n->leaf ? NODE_ON_END : NODE_ON_FAIL, r->verdict);
+    } else if (killing) {
+        ok = tree_apply(&x->run, l->node, NODE_ON_KILLED, VERDICT_NONE);
+    } else if (x->failed) {
+        return; /* given up: no more is said about it */
+    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED) {
+        give_up(x, &l->err); /* no state to start again from */
+    } else if (x->e->branches[l->node - 1].tries < TRIES_MAX) {
+        log_info("branch is tried again", "job", x->e->claim.job_id, "node", n->path, "error",
+                 l->err.text);
+        fresh_result(x, l->node);
+        ok = tree_apply(&x->run, l->node, NODE_ON_RETRY, VERDICT_NONE);
+    } else {
+        fresh_result(x, l->node);
+        r->verdict = VERDICT_INFRA_ERROR;
+        (void)snprintf(r->reason, sizeof r->reason, "%.250s", l->err.text);
+        ok = tree_apply(&x->run, l->node, n->leaf ? NODE_ON_END : NODE_ON_FAIL, r->verdict);
+    }
+    assert(ok);
+    (void)ok;
+}
+
+static void collect_ends(struct tree_exec *x)
+{
+    quiet(x->done_fd);
+    for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
+        struct lane *l = &x->lanes[i];
+        if (!l->busy || !atomic_load(&l->done)) {
+            continue;
+        }
+        (void)pthread_join(l->thread, NULL);
+        l->busy = false;
+        x->n_busy--;
+        if (l->extra) {
+            (void)atomic_fetch_sub(&x->slot->shared->extra, 1);
+        }
+        note_end(x, l);
+    }
+    kill_stopped(x);
+    release_states(x);
+}
+
+/* One turn: wait for an end, for the order to give up, or for a place. */
+static void turn(struct tree_exec *x, bool waits)
+{
+    struct pollfd p[2] = { { .fd = x->done_fd, .events = POLLIN },
+                           { .fd = x->failed ? -1 : x->slot->abort_fd, .events = POLLIN } };
+    (void)poll(p, 2, waits ? PLACE_WAIT_MS : -1);
+    if (p[1].revents) {
+        struct err err = { 0 };
+        (void)err_set(&err, ERR_STALE, "the job was given up");
+        give_up(x, &err);
+    }
+    collect_ends(x);
+}
+
+static void run_tree(struct tree_exec *x)
+{
+    while (x->n_busy > 0 || (!x->failed && !tree_ended(&x->run))) {
+        bool waits = start_ready(x);
+        if (x->n_busy > 0) {
+            turn(x, waits);
+        }
+    }
+}
+
+/* isolation shared: one after the other in node 0's sandbox, which no one freezes. */
+static void run_shared(struct tree_exec *x)
+{
+    struct lane *l = &x->lanes[0];
+    for (int node = 0; !x->failed && node < x->tree->n; node++) {
+        if (x->run.states[node] != NODE_READY) {
+            continue;
+        }
+        const struct tree_node *n = &x->tree->nodes[node];
+        struct job_result *r = result_of(x, node);
+        struct artifact_set set;
+        bool ok = tree_apply(&x->run, node, NODE_ON_START, VERDICT_NONE);
+        int64_t start_us = node == 0 ? x->leased_us : mono_us();
+        r->leased_wall_ms = wall_ms();
+        struct node_job job = { .shared = x->slot->shared,
+                                .spec = x->spec,
+                                .node = n,
+                                .session = &l->session,
+                                .lease = &l->lease,
+                                .abort_fd = x->slot->abort_fd,
+                                .lease_start_us = node == 0 ? x->lease_start_us : start_us,
+                                .resume = node > 0 };
+        if (node > 0) {
+            x->e->branches[node - 1].tries = 1;
+        }
+        int rc = node_run(&job, r, &set, &l->outcome, &l->err);
+        node_sandbox(&job, start_us, mono_us(), r);
+        struct err err = { 0 };
+        if (node_artifacts_store(&set, x->slot->shared->objects, artifacts_of(x, node), &err) < 0) {
+            log_warn("artifacts not stored", "job", x->e->claim.job_id, "error", err.text);
+        }
+        artifacts_done(&set);
+        if (rc < 0) {
+            give_up(x, &l->err);
+        } else if (l->outcome == NODE_SETTLED) {
+            ok = tree_apply(&x->run, node, NODE_ON_FREEZE, VERDICT_NONE);
+        } else {
+            ok = tree_apply(&x->run, node, n->leaf ? NODE_ON_END : NODE_ON_FAIL, r->verdict);
+        }
+        assert(ok);
+        (void)ok;
+    }
+    l->holds = false;
+    pool_release(&l->pool, &l->lease);
+}
+
+/* ---- the sum ---- */
+
+static void sum_up(struct tree_exec *x)
+{
+    const struct tree *t = x->tree;
+    struct job_result *r = &x->e->result;
+    struct score score;
+    enum verdict *verdicts = calloc((size_t)t->n, sizeof *verdicts);
+    int32_t *scores = calloc((size_t)t->n, sizeof *scores);
+    if (!verdicts || !scores) {
+        abort();
+    }
+    memcpy(verdicts, x->run.verdicts, (size_t)t->n * sizeof *verdicts);
+    score_tree(t, x->spec->stop, verdicts, scores, &score);
+    for (int i = 1; i < t->n; i++) {
+        struct branch_result *b = &x->e->branches[i - 1];
+        b->score_micro = scores[i];
+        if (b->result.verdict != verdicts[i]) {
+            b->result.verdict = verdicts[i];
+            if (x->run.states[i] == NODE_SKIPPED) {
+                (void)snprintf(b->result.reason, sizeof b->result.reason,
+                               "the set-up it starts from failed");
+            } else if (x->run.states[i] == NODE_CANCELLED) {
+                (void)snprintf(b->result.reason, sizeof b->result.reason,
+                               "stopped after the first failure");
+            }
+        }
+        job_result_take_manifest(&b->result, &b->artifacts);
+        job_result_take_manifest(r, &b->artifacts);
+    }
+    r->tree = (struct result_tree){ .nodes = t->n,
+                                    .leaves = score.leaves,
+                                    .accepted = score.accepted,
+                                    .failed = score.failed,
+                                    .skipped = score.skipped,
+                                    .cancelled = score.cancelled,
+                                    .score_micro = score.micro,
+                                    .first_failed = score.first_failed };
+    bool own = x->run.states[0] == NODE_FAILED; /* its own set-up: judge has said why */
+    r->verdict = score.verdict;
+    if (!own && score.first_failed > 0) {
+        const struct branch_result *b = &x->e->branches[score.first_failed - 1];
+        (void)snprintf(r->reason, sizeof r->reason,
+                       "%d of %d branches not accepted; first %.60s: %s",
+                       score.leaves - score.accepted, score.leaves, b->name_path,
+                       verdict_word(b->result.verdict));
+    }
+    (void)branch_results_cap(x->e->branches, t->n - 1, JOB_TREE_OUTPUT_BYTES_MAX);
+    free(verdicts);
+    free(scores);
+}
+
+static void bill_branches(struct tree_exec *x)
+{
+    const struct config *c = x->slot->shared->config;
+    for (int i = 1; i < x->tree->n; i++) {
+        struct branch_result *b = &x->e->branches[i - 1];
+        bool used = b->result.measured_ms > 0 && b->result.vcpus > 0;
+        b->billed =
+            used && verdict_billed(x->e->result.verdict) && verdict_billed(b->result.verdict);
+        if (b->billed) {
+            bill_sandbox(c, x->e->claim.job_id, x->e->claim.attempt,
+                         tree_usage_branch(&x->tree->nodes[i]), &b->result, b->usage);
+        }
+    }
+}
+
+static void warn_kept(struct tree_exec *x)
+{
+    for (int i = 0; i < x->tree->n; i++) {
+        if (x->tree->nodes[i].keep) {
+            job_result_warn(&x->e->result,
+                            "keep: states are not kept by this version; %.64s is not",
+                            x->tree->nodes[i].keep->name);
+        }
+    }
+}
+
+int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
+              int64_t lease_start_us, int64_t leased_us, struct commit_entry *e, struct err *err)
+{
+    struct tree_exec *x = calloc(1, sizeof *x);
+    if (!x) {
+        abort();
+    }
+    *x = (struct tree_exec){ .slot = s,
+                             .spec = spec,
+                             .tree = spec->tree,
+                             .e = e,
+                             .done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
+                             .lease_start_us = lease_start_us,
+                             .leased_us = leased_us };
+    e->branches = branch_results_new(x->tree);
+    e->n_branches = x->tree->n - 1;
+    x->states = calloc((size_t)x->tree->n, sizeof *x->states);
+    tree_run_init(&x->run, x->tree, spec->stop);
+    struct lane *l = &x->lanes[0];
+    int rc = x->done_fd < 0 ? err_sys(err, "eventfd") : lane_make(l, x, err);
+    if (!x->states) {
+        abort();
+    }
+    if (rc == 0) {
+        /* The slot's connection with its lease goes to the first lane, and comes back at the end.
+         */
+        struct pool_client own = l->pool;
+        l->pool = s->pool;
+        l->lease = *first;
+        l->holds = true;
+        if (spec->isolation == ISOLATION_SHARED) {
+            run_shared(x);
+        } else {
+            run_tree(x);
+        }
+        for (int i = 0; i < x->tree->n; i++) { /* what a given-up tree still holds */
+            if (x->states[i].lane) {
+                pool_release(&x->states[i].lane->pool, &x->states[i].lease);
+            }
+        }
+        s->pool = l->pool;
+        l->pool = own;
+        rc = x->failed ? -(int)x->err.code : 0;
+        *err = x->failed ? x->err : *err;
+    } else {
+        pool_release(&s->pool, first);
+    }
+    if (rc == 0) {
+        sum_up(x);
+        bill_branches(x);
+        warn_kept(x);
+    }
+    for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
+        lane_free(&x->lanes[i]);
+    }
+    tree_run_done(&x->run);
+    free(x->states);
+    if (x->done_fd >= 0) {
+        (void)close(x->done_fd);
+    }
+    free(x);
+    return rc;
+}
