@@ -23,6 +23,7 @@
 #include "cli/services.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/store/object.h"
 
 #define READY_POLL_MS 20
 #define READY_MS_MAX 60000
@@ -235,10 +236,26 @@ static int prepare_database(struct up *up, struct err *err)
     return 0;
 }
 
+/* Makes its folder. What is wrong with its settings is said here, and not by the worker's log. */
+static int prepare_objects(struct up *up, struct err *err)
+{
+    struct object_options wanted;
+    struct object_store *objects = NULL;
+    int64_t begin = mono_ms();
+    int rc = object_options_from(&wanted, &up->cli->config, err);
+    rc = rc < 0 ? rc : object_store_open(&objects, &wanted, err);
+    if (rc == 0) {
+        say("objects", "ready", begin, object_store_name(objects));
+    }
+    object_store_free(objects);
+    return rc;
+}
+
 static int start_all(struct up *up, struct err *err)
 {
     const struct config *c = &up->cli->config;
-    int rc = start_postgres(up, err);
+    int rc = prepare_objects(up, err);
+    rc = rc < 0 ? rc : start_postgres(up, err);
     if (rc < 0) {
         return rc;
     }

@@ -29,3 +29,30 @@ Test(path, part_length_at_the_maximum_and_one_above)
     path[2 + PATH_PART_MAX] = 'x';
     cr_expect_not(path_is_below(path));
 }
+
+static bool below(const char *path, const char *target)
+{
+    return path_link_is_below(path, target, strlen(target));
+}
+
+Test(path, links_that_stay)
+{
+    cr_expect(below("l", "x"));
+    cr_expect(below("l", "x/y/"));
+    cr_expect(below("l", "."));
+    cr_expect(below("a/l", ".."));
+    cr_expect(below("a/b/l", "../../x"));
+    cr_expect(below("a/b/l", "./.././../x"));
+    cr_expect(below("l", "..."));
+}
+
+Test(path, links_that_leave)
+{
+    cr_expect_not(below("l", ""));
+    cr_expect_not(below("l", "/"));
+    cr_expect_not(below("l", ".."));
+    cr_expect_not(below("a/l", "../.."));
+    cr_expect_not(below("a/b/l", "x/../y"), "x may be a link to elsewhere");
+    cr_expect_not(below("a/b/l", "../x/.."));
+    cr_expect_not(path_link_is_below("l", "a\0b", 3));
+}

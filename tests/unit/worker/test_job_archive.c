@@ -1,0 +1,181 @@
+/* A job's archive as job files: each format, links, what is refused and whose fault it is. The
+ * archives are made by tar and Python's zipfile. */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/buf.h"
+#include "worker/job_archive.h"
+
+static char dir[40];
+static struct err err;
+
+static void run(const char *command)
+{
+    char line[2048];
+    (void)snprintf(line, sizeof line, "cd %s && %s", dir, command);
+    cr_assert_eq(system(line), 0, "%s", line);
+}
+
+static void setup(void)
+{
+    (void)snprintf(dir, sizeof dir, "/tmp/job-archive-XXXXXX");
+    cr_assert(mkdtemp(dir));
+}
+
+static void done(void)
+{
+    run("rm -rf ../${PWD##*/}");
+}
+
+TestSuite(job_archive, .init = setup, .fini = done, .timeout = 120);
+
+static struct job_archive load(const char *name)
+{
+    char path[80];
+    struct buf b;
+    struct job_archive a = { .present = true };
+    (void)snprintf(path, sizeof path, "%s/%s", dir, name);
+    buf_init(&b, 64 << 20);
+    cr_assert_eq(buf_read_file(&b, path, &err), 0, "%s", err.text);
+    a.content.data = buf_take(&b, &a.content.len);
+    return a;
+}
+
+static const struct job_file *find(const struct job_file *files, int n, const char *path)
+{
+    for (int i = 0; i < n; i++) {
+        if (strcmp(files[i].path, path) == 0) {
+            return &files[i];
+        }
+    }
+    cr_assert_fail("%s is not there", path);
+    return NULL;
+}
+
+#define TREE                                                                                       \
+    "mkdir -p in/d in/empty && cd in && printf one > d/a && chmod 750 d/a && ln -s ../z d/l && "   \
+    ": > z && printf two > \"$(printf 'l\\344')\" && head -c 300000 /dev/zero > big && "
+
+static void check_tree(const char *name, bool links)
+{
+    struct job_archive a = load(name);
+    struct job_file *files = NULL;
+    int n = 0;
+    cr_assert_eq(job_archive_files(&a, NULL, &files, &n, &err), 0, "%s: %s", name, err.text);
+    const struct job_file *f = find(files, n, "d/a");
+    cr_expect_eq(f->content.len, 3u);
+    cr_expect_arr_eq(f->content.data, "one", 4);
+    cr_expect_eq(f->mode, 0750u);
+    cr_expect(!f->folder && !f->target);
+    cr_expect_eq(find(files, n, "z")->content.len, 0u);
+    cr_expect_eq(find(files, n, "big")->content.len, 300000u);
+    cr_expect(find(files, n, "empty")->folder);
+    if (links) {
+        cr_expect_str_eq(find(files, n, "d/l")->target, "../z");
+        cr_expect_eq(find(files, n, "l\xe4")->content.len, 3u);
+        f = find(files, n, "same");
+        cr_expect_eq(f->mode, 0750u);
+        cr_expect_eq(f->content.len, 3u);
+        cr_expect_arr_eq(f->content.data, "one", 3);
+        cr_expect_neq(f->content.data, find(files, n, "d/a")->content.data);
+    }
+    job_files_free(files, n);
+    free(a.content.data);
+}
+
+Test(job_archive, of_each_format)
+{
+    run(TREE "ln d/a same && tar --sort=name -cf ../a.tar . && tar --sort=name -czf ../a.tgz . && "
+             "tar --sort=name --zstd -cf ../a.tzst .");
+    run("python3 -c \"import shutil, os\nos.chdir('in')\nos.remove('same')\nos.remove('d/l')\n"
+        "[os.remove(n) for n in os.listdir(b'.') if n[:1] == b'l']\n"
+        "shutil.make_archive('../a', 'zip', '.')\"");
+    check_tree("a.tar", true);
+    check_tree("a.tgz", true);
+    check_tree("a.tzst", true);
+    check_tree("a.zip", false);
+}
+
+static void refused(const char *name, enum err_code code, const char *word)
+{
+    struct job_archive a = load(name);
+    struct job_file *files = NULL;
+    int n = 0;
+    cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), -(int)code, "%s: %s", name,
+                 err.text);
+    cr_expect_eq(err_fault(err.code), FAULT_USER);
+    cr_expect(strstr(err.text, word), "%s: %s", name, err.text);
+    cr_expect_null(files);
+    free(a.content.data);
+}
+
+Test(job_archive, hostile_ones_are_the_users_fault)
+{
+    run("printf x > f && tar -P --transform 's,^f,../f,' -cf up.tar f && "
+        "ln -s /etc/passwd l && tar -cf link.tar l && printf nothing > no.tar && "
+        "tar -cf cut.tar f && truncate -s 513 cut.tar");
+    refused("up.tar", ERR_INVALID, "f");
+    refused("link.tar", ERR_INVALID, "l");
+    refused("no.tar", ERR_INVALID, "");
+    refused("cut.tar", ERR_INVALID, "");
+}
+
+Test(job_archive, maxima)
+{
+    run("truncate -s 256M all && tar --zstd -cf all.tzst all && printf x > more && "
+        "tar --zstd -cf over.tzst all more");
+    run("mkdir many && cd many && seq 10001 | xargs touch && tar -czf ../many.tgz * && "
+        "tar -czf ../most.tgz $(seq 10000)");
+    run("head -c 1000000 /dev/zero > m && for i in $(seq 300); do ln m h$i; done && "
+        "tar -czf links.tgz m h*");
+    refused("over.tzst", ERR_TOO_LARGE, "");
+    refused("many.tgz", ERR_TOO_LARGE, "");
+    refused("links.tgz", ERR_TOO_LARGE, "bytes in all");
+    struct job_archive a = load("most.tgz");
+    struct job_file *files = NULL;
+    int n = 0;
+    cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), 0, "%s", err.text);
+    cr_expect_eq(n, 10000);
+    job_files_free(files, n);
+    free(a.content.data);
+    a = load("all.tzst");
+    cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), 0, "%s", err.text);
+    cr_expect_eq(n, 1);
+    cr_expect_eq(files[0].content.len, (size_t)JOB_ARCHIVE_BYTES_MAX);
+    job_files_free(files, n);
+    free(a.content.data);
+}
+
+Test(job_archive, from_the_store)
+{
+    run("printf x > f && tar -czf a.tgz f");
+    struct job_archive inline_one = load("a.tgz"), a = { .present = true };
+    struct object_options o = { .driver = OBJECT_DIR };
+    struct object_store *s;
+    struct object_id id;
+    (void)snprintf(o.dir, sizeof o.dir, "%s/objects", dir);
+    cr_assert_eq(object_store_open(&s, &o, &err), 0, "%s", err.text);
+    cr_assert_eq(object_put_bytes(s, inline_one.content.data, inline_one.content.len, &id, &err),
+                 0);
+    memcpy(a.object, id.hex, sizeof id.hex);
+    struct job_file *files = NULL;
+    int n = 0;
+    cr_assert_eq(job_archive_files(&a, s, &files, &n, &err), 0, "%s", err.text);
+    cr_expect_eq(n, 1);
+    cr_expect_str_eq(files[0].path, "f");
+    job_files_free(files, n);
+
+    cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), -ERR_UNAVAILABLE);
+    cr_expect_neq(err_fault(err.code), FAULT_USER);
+    run("f=$(find objects -type f | head -1) && chmod u+w $f && printf y >> $f");
+    cr_expect_eq(job_archive_files(&a, s, &files, &n, &err), -ERR_CORRUPT, "%s", err.text);
+    cr_expect_neq(err_fault(err.code), FAULT_USER);
+    cr_assert_eq(object_delete(s, &id, &err), 0);
+    cr_expect_eq(job_archive_files(&a, s, &files, &n, &err), -ERR_NOT_FOUND, "%s", err.text);
+    object_store_free(s);
+    free(inline_one.content.data);
+}
