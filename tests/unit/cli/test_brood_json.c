@@ -167,7 +167,7 @@ Test(brood_json, schema)
         cr_expect_eq(brood_json_parse(text, strlen(text), &b, &err), -ERR_INVALID);
         cr_expect_null(strstr(err.text, "unknown field"), "%s", err.text);
     }
-    cr_assert_eq(json_object_size(properties), 11);
+    cr_assert_eq(json_object_size(properties), 12);
     json_t *limits =
         json_object_get(json_object_get(json_object_get(schema, "$defs"), "limits"), "properties");
     size_t n = 0;
