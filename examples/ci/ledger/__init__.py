@@ -1,0 +1,1 @@
+"""Accounts in whole cents: nothing is lost by rounding."""
