@@ -9,7 +9,7 @@
 #include "common/model/job.h"
 #include "common/store/object.h"
 
-#define JOB_ARCHIVE_ENTRIES_MAX 10000u          /* with the folders that paths imply */
+#define JOB_ARCHIVE_ENTRIES_MAX 50000u          /* with the folders that paths imply */
 #define JOB_ARCHIVE_BYTES_MAX (256ull << 20)    /* of all files, unpacked; also of one */
 #define JOB_ARCHIVE_PATH_BYTES_MAX JOB_PATH_MAX /* of a path, and of a link's target */
 

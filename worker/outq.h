@@ -14,9 +14,9 @@
 #include "common/base/err.h"
 #include "common/wire/frame.h"
 
-#define OUTQ_PIECES_MAX 65536 /* an archive's files: three each, two for each further frame */
+#define OUTQ_PIECES_MAX 262144 /* an archive's files: three each, two for each further frame */
 #define OUTQ_ARENA_BYTES (320u << 10)
-#define OUTQ_ARENAS_MAX 40 /* longest paths and targets of as many files */
+#define OUTQ_ARENAS_MAX 160 /* longest paths and targets of as many files */
 
 struct outq {
     struct iovec *pieces;
