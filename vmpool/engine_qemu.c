@@ -363,7 +363,15 @@ static int start_process(struct machine *m, const struct engine_host *host,
                               { ends->channel, QEMU_FD_CHANNEL },
                               { o->state_fd, QEMU_FD_STATE },
                               { -1, SEED_FD } };
-    char *envp[] = { preload, (char *)SEED_ENV, (char *)"PATH=/usr/bin:/bin", NULL };
+    /* QEMU's translation look-aside tables grow and shrink with use. What malloc gives back to the
+     * kernel is fetched again a page fault at a time, some 200 at the first breath of each copy. */
+    char *envp[] = { preload,
+                     (char *)SEED_ENV,
+                     (char *)"PATH=/usr/bin:/bin",
+                     (char *)"MALLOC_ARENA_MAX=1",
+                     (char *)"MALLOC_MMAP_THRESHOLD_=67108864",
+                     (char *)"MALLOC_TRIM_THRESHOLD_=268435456",
+                     NULL };
     struct spawn_options so = {
         .path = binary, .fds = fds, .n_fds = 4, .stderr_fd = ends->stderr_fd
     };

@@ -71,11 +71,12 @@ static void finish(struct exercise *e, const char *why)
     }
 }
 
-/* Setting the clock and reseeding are practised too. The worker's own Identity comes later, with
- * entropy of its own; that this one is the same in every round does no harm. */
+/* Setting the clock and reseeding are practised too, with a name as long as the worker's. The
+ * worker's own Identity comes later, with entropy of its own; that this one is the same in every
+ * round does no harm. */
 static int encode_round(struct exercise *e, const guest_Run *run, struct err *err)
 {
-    guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "warm" };
+    guest_Identity id = { .realtime_ns = wall_ns(), .hostname = "brood-00000000" };
     size_t room = 512 + FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX;
     id.entropy.size = EXERCISE_ENTROPY_BYTES;
     id.machine_id.size = sizeof id.machine_id.bytes;

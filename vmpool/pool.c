@@ -109,22 +109,6 @@ static void arm(struct pool_vm *vm, int64_t ms)
     }
 }
 
-static void on_exercised(void *user, const char *why)
-{
-    struct pool_vm *vm = user;
-    exercise_free(TAKE_PTR(vm->exercise));
-    if (why == exercise_closed) {
-        return; /* QEMU is ending; its exit follows at once and brings the reason, the timer stands
-                   behind */
-    }
-    if (is_boot(vm)) {
-        pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_HELLO, why);
-        return;
-    }
-    vm->exercised = vm->practised = !why;
-    pool_vm_event(vm, why ? VM_EV_FAILED : VM_EV_EXERCISED, why);
-}
-
 static void vm_free(struct pool_vm *vm)
 {
     struct pool_snapshot *s = vm->snapshot;
@@ -132,6 +116,7 @@ static void vm_free(struct pool_vm *vm)
     int64_t boot_ms = (mono_us() - vm->started_us) / 1000;
     TAILQ_REMOVE(&vm->pool->vms, vm, link);
     exercise_free(vm->exercise);
+    quiet_free(vm->quiet);
     if (vm->timer) {
         event_free(vm->timer);
     }
@@ -140,32 +125,6 @@ static void vm_free(struct pool_vm *vm)
     free(vm);
     if (booted) {
         snapshot_booted(s, boot_ms);
-    }
-}
-
-/* A seed is exercised until it is hot; a clone once, off the job's path, so that the pages a run
- * writes are its own. */
-static int exercise_vm(struct pool_vm *vm, struct err *err)
-{
-    const struct template_info *info = &vm->snapshot->info;
-    bool seed = vm->kind == POOL_VM_SEED, light = vm->copied && info->light_len > 0;
-    return exercise_run(vm->pool->base, vm->pool->engine->channel_fd(vm->machine),
-                        light ? info->light : info->exercise,
-                        light ? info->light_len : info->exercise_len, info->memory_mib,
-                        seed ? POOL_SEED_ROUNDS : 1, seed ? POOL_SEED_EXERCISE_MS : 0, on_exercised,
-                        vm, &vm->exercise, err);
-}
-
-/* The first exercised copy of a seed is its example. */
-static void learn(struct pool_vm *vm)
-{
-    struct pool_snapshot *s = vm->snapshot;
-    struct err err;
-    if (vm->copied && vm->practised && s->seed && !s->seed_learnt) {
-        s->seed_learnt = true;
-        if (vm->pool->engine->learn(s->seed->machine, vm->machine, &err) < 0) {
-            log_warn("copies are not prepared", "template", s->name, "why", err.text);
-        }
     }
 }
 
@@ -188,7 +147,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         if ((rc = e->resume(vm->machine, err)) < 0) {
             return rc;
         }
-        return exercise_vm(vm, err);
+        return pool_exercise(vm, err);
     case VM_DO_PAUSE:
         arm(vm, POOL_PAUSE_MS_MAX);
         return e->pause(vm->machine, err);
@@ -199,7 +158,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
             lease_grant(vm, vm->client, vm->request);
             return 0;
         }
-        learn(vm);
+        pool_learn(vm);
         policy_cloned(&s->rate, mono_us() - vm->started_us);
         s->failures = 0;
         s->refusals = 0;
@@ -235,11 +194,13 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         return e->resume(vm->machine, err);
     case VM_DO_FAIL:
         count_failure(vm, why);
+        quiet_free(TAKE_PTR(vm->quiet));
         e->destroy(vm->machine);
         return 0;
     case VM_DO_DESTROY:
         (void)event_del(vm->timer);
         exercise_free(TAKE_PTR(vm->exercise));
+        quiet_free(TAKE_PTR(vm->quiet));
         e->destroy(vm->machine);
         return 0;
     case VM_DO_FAIL_FREE:
@@ -359,8 +320,8 @@ static int start_machine(struct pool_vm *vm, struct err *err)
         return rc;
     }
     if (is_boot(vm)) {
-        vm->exercise =
-            exercise_await_hello(p->base, p->engine->channel_fd(vm->machine), on_exercised, vm);
+        vm->exercise = exercise_await_hello(p->base, p->engine->channel_fd(vm->machine),
+                                            pool_on_exercised, vm);
     }
     return 0;
 }

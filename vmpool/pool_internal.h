@@ -7,6 +7,7 @@
 #include "vmpool/manifest.h"
 #include "vmpool/policy.h"
 #include "vmpool/pool.h"
+#include "vmpool/quiet.h"
 #include "vmpool/template.h"
 #include "vmpool/vm.h"
 
@@ -16,6 +17,7 @@
 #define POOL_EXERCISE_MS_MAX 60000
 #define POOL_SEED_ROUNDS 16        /* of a seed: paid once, inherited by all its copies */
 #define POOL_SEED_EXERCISE_MS 4000 /* then it is good enough */
+#define POOL_EXAMPLE_ROUNDS 3      /* of the copy that shows what copies write */
 #define POOL_SEED_WAIT_MS 30000    /* for so long nothing else is started beside a first seed */
 #define POOL_SEED_COPIES_MAX 1024  /* then it is renewed: copies share their host address layout */
 #define POOL_SEED_RETRY_MS 10000
@@ -72,12 +74,14 @@ struct pool_vm {
     enum vm_state state;
     struct machine *machine;
     struct exercise *exercise;
+    struct quiet *quiet; /* after the exercise */
     struct event *timer;
     int64_t started_us;
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
     bool copied;    /* from a seed */
     bool practised; /* has run the exercise itself */
+    bool example;   /* its seed is to learn from it */
     bool freezing;  /* its client waits for the answer */
     bool ready;     /* was WARM or SEED */
     bool from_pool; /* was warm before anybody asked */
@@ -124,6 +128,15 @@ uint64_t pool_used_mib(const struct pool *p);
 void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
 void pool_kick(struct pool *p);
+
+/* pool_exercise.c */
+/* Run the template's exercise in the resumed machine, then let it come to rest: EXERCISED or
+ * FAILED. */
+MUST_CHECK int pool_exercise(struct pool_vm *vm, struct err *err);
+/* exercise_done of a machine; of a template's, which only says hello: HELLO or FAILED. */
+void pool_on_exercised(void *user, const char *why);
+/* The first exercised copy of a seed is the example for those that follow. */
+void pool_learn(struct pool_vm *vm);
 
 /* pool_snapshot.c */
 MUST_CHECK int snapshot_find(struct pool *p, const char *name, const char *digest, bool current,

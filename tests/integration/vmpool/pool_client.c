@@ -240,9 +240,10 @@ static int next_frame(int fd, struct frame_parser *p, int64_t until_ms, struct f
 
 int guest_identity(int channel, int timeout_ms, struct err *err)
 {
-    guest_Identity id = {
-        .realtime_ns = wall_ns(), .hostname = "sandbox", .machine_id.size = 16, .entropy.size = 32
-    };
+    guest_Identity id = { .realtime_ns = wall_ns(),
+                          .hostname = "brood-00000001",
+                          .machine_id.size = 16,
+                          .entropy.size = 32 };
     uint8_t out[512];
     if (getrandom(id.entropy.bytes, 32, 0) != 32 || getrandom(id.machine_id.bytes, 16, 0) != 16) {
         return err_sys(err, "getrandom");
