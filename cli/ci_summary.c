@@ -66,6 +66,17 @@ static void print_shards(FILE *to, const struct ci_collect *c)
     }
 }
 
+static void print_setup(FILE *to, const struct result_row *row)
+{
+    const struct job_result *r = &row->result;
+    if (row->has_result && r->setup.present) {
+        char wall[MONEY_TEXT_MAX];
+        duration_us_format(r->setup.wall_us, wall);
+        (void)fprintf(to, "\nsetup, once: %s%s\n", wall,
+                      r->verdict == VERDICT_COMPILE_ERROR ? ", failed" : "");
+    }
+}
+
 static void print_failures(FILE *to, const struct report *r)
 {
     size_t shown = 0, all = 0;
@@ -93,6 +104,7 @@ void ci_summary_print(FILE *to, const struct ci_collect *c, const struct result_
 {
     const struct report *r = c->report;
     char time[MONEY_TEXT_MAX], cost[MONEY_TEXT_MAX];
+    print_setup(to, row);
     print_shards(to, c);
     print_failures(to, r);
     if (r->n_notes > 0) {
@@ -197,6 +209,10 @@ json_t *ci_summary_json(const struct ci_collect *c, const struct result_row *row
     (void)json_object_set_new(o, "exit", json_integer(exit_code));
     (void)json_object_set_new(o, "incomplete", json_boolean(r->incomplete));
     (void)json_object_set_new(o, "time_us", json_integer(report_time_us(r)));
+    (void)json_object_set_new(o, "setup_us",
+                              row->has_result && row->result.setup.present
+                                  ? json_integer(row->result.setup.wall_us)
+                                  : json_null());
     (void)json_object_set_new(o, "cost_nanousd", json_integer(row->cost_nanousd));
     (void)json_object_set_new(o, "shards", shards);
     (void)json_object_set_new(o, "failures", failures);

@@ -108,8 +108,8 @@ static int upload(struct ci *c, struct ci_upload *ret_upload, struct err *err)
                 : store_upload_put(&c->pg, c->cli->config.tenant_default, ret_upload->id.hex,
                                    ret_upload->size_bytes, UPLOAD_TTL_S, err);
     if (rc == 0) {
-        (void)fprintf(stderr, "brood: %zu files%s, packed %lld KiB, %s\n", c->checkout.n,
-                      c->checkout.used_git ? " (git)" : "",
+        (void)fprintf(stderr, "brood: %zu file%s%s, packed %lld KiB, %s\n", c->checkout.n,
+                      c->checkout.n == 1 ? "" : "s", c->checkout.used_git ? " (git)" : "",
                       (long long)((ret_upload->size_bytes + 1023) / 1024),
                       ret_upload->existed ? "stored already" : "uploaded");
     }

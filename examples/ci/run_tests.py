@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape, quoteattr
 
 
 class Result(unittest.TextTestResult):
-    """Keeps a row a test: (test, seconds, kind, text)."""
+    """Keeps a row a test: (test, seconds, kind, message, text)."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -23,9 +23,13 @@ class Result(unittest.TextTestResult):
         super().startTest(test)
         self.began = time.monotonic()
 
-    def row(self, test, kind, text=""):
+    def row(self, test, kind, message="", text=""):
         began = getattr(self, "began", None)
-        self.rows.append((test, time.monotonic() - began if began else 0.0, kind, text))
+        self.rows.append((test, time.monotonic() - began if began else 0.0, kind, message, text))
+
+    def bad(self, test, kind, err):
+        message = "%s: %s" % (err[0].__name__, err[1])
+        self.row(test, kind, message.split("\n")[0], self._exc_info_to_string(err, test))
 
     def addSuccess(self, test):
         super().addSuccess(test)
@@ -33,11 +37,11 @@ class Result(unittest.TextTestResult):
 
     def addFailure(self, test, err):
         super().addFailure(test, err)
-        self.row(test, "failure", self._exc_info_to_string(err, test))
+        self.bad(test, "failure", err)
 
     def addError(self, test, err):
         super().addError(test, err)
-        self.row(test, "error", self._exc_info_to_string(err, test))
+        self.bad(test, "error", err)
 
     def addSkip(self, test, reason):
         super().addSkip(test, reason)
@@ -45,15 +49,13 @@ class Result(unittest.TextTestResult):
 
 
 def element(row):
-    test, seconds, kind, text = row
+    test, seconds, kind, message, text = row
     parts = test.id().rsplit(".", 1)
     head = "<testcase classname=%s name=%s time=\"%.6f\"" % (
         quoteattr(parts[0]), quoteattr(parts[-1]), seconds)
     if kind == "passed":
         return head + "/>"
-    last = text.strip().splitlines()[-1] if text.strip() else ""
-    return "%s><%s message=%s>%s</%s></testcase>" % (
-        head, kind, quoteattr(last), "" if kind == "skipped" else escape(text), kind)
+    return "%s><%s message=%s>%s</%s></testcase>" % (head, kind, quoteattr(message), escape(text), kind)
 
 
 def write_xml(path, rows):
