@@ -208,6 +208,10 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         vm_free(vm);
         return 0;
     case VM_DO_FREE:
+        if (why && *why) { /* QEMU's last words; one that is killed has none */
+            log_warn("sandbox ended by itself", "template", s->name, "kind", kind_words[vm->kind],
+                     "why", why);
+        }
         vm_free(vm);
         return 0;
     case VM_DO_NOTHING:

@@ -12,7 +12,8 @@
  * stack. Then it forks by the bare system call: glibc's fork would run handlers and give the other
  * threads' stacks away. In the copy each waiting thread is made again by clone with the same thread
  * pointer (CLONE_SETTLS), jumps back into its handler on its own stack, and returns from the
- * signal: its system call is restarted by the frame that the kernel wrote. Nothing that the threads
+ * signal: its system call is restarted by the frame that the kernel wrote. A copy is made only when
+ * every thread was found waiting in the kernel. Nothing that the threads
  * hold (locks, thread-local data, buffers) is lost, for no thread is. In the original the threads
  * just return from the handler.
  *
@@ -49,6 +50,7 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include "vmpool/seed_wire.h"
@@ -62,6 +64,8 @@
 #define EVENTFDS_MAX 64
 #define PARK_MS_MAX 1000
 #define COPY_MS_MAX 5000
+#define REST_TRIES_MAX 2000
+#define REST_AGAIN_NS 1000000
 #define HELPER_STACK_BYTES 16384
 #define QMP_FD 4
 #define CHANNEL_FD 5
@@ -69,6 +73,7 @@
 
 struct thread {
     pid_t tid;
+    bool at_rest; /* it was waiting in the kernel when it was asked */
     unsigned long tls;
     void *context[5]; /* of __builtin_setjmp */
 };
@@ -134,17 +139,29 @@ static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t g
 static _Atomic uint32_t n_slots;
 static _Atomic bool parking;
 
+/* Where the signal found the thread: at a system call that the kernel will start again, or behind
+ * one that ended because of the signal. */
+static bool waits_in_kernel(const void *context)
+{
+    const ucontext_t *uc = context;
+    const uint8_t *ip = (const uint8_t *)uc->uc_mcontext.gregs[REG_RIP];
+    long long rax = uc->uc_mcontext.gregs[REG_RAX];
+    bool again = ip[0] == 0x0f && ip[1] == 0x05 && rax >= 0;
+    bool ended = ip[-2] == 0x0f && ip[-1] == 0x05 && rax == -EINTR;
+    return again || ended;
+}
+
 static void park(int signo, siginfo_t *info, void *context)
 {
     int saved = errno;
     (void)signo;
     (void)info;
-    (void)context;
     /* the generation first: one that comes after the release does not wait */
     uint32_t generation = atomic_load(&released);
     uint32_t slot = atomic_load(&parking) ? atomic_fetch_add(&n_slots, 1) : THREADS_MAX;
     if (slot < THREADS_MAX) {
         threads[slot].tid = own_tid();
+        threads[slot].at_rest = waits_in_kernel(context);
         threads[slot].tls = (unsigned long)pthread_self();
         wait_released(&threads[slot], generation);
     }
@@ -220,6 +237,19 @@ static const char *park_all(pid_t self, int *ret_n)
             }
         }
     }
+}
+
+/* In a thread that runs the signal may have come while it holds a lock with its own number in it
+ * (QEMU's recursive ones), and the copy of the thread has another number. A paused machine's
+ * threads come to wait within moments. */
+static bool all_at_rest(int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (!threads[i].at_rest) {
+            return false;
+        }
+    }
+    return true;
 }
 
 static void release_all(void)
@@ -363,7 +393,18 @@ static const char *copy(pid_t self, const struct seed_request *request, const in
     }
     atomic_store(&shared->done, 0);
     shared->vcpu_tid = 0;
-    why = park_all(self, &n);
+    for (int tries = 0;; tries++) {
+        why = park_all(self, &n);
+        if (why || all_at_rest(n)) {
+            break;
+        }
+        if (tries == REST_TRIES_MAX) {
+            why = "QEMU does not come to rest";
+            break;
+        }
+        release_all();
+        (void)syscall(SYS_nanosleep, &(struct timespec){ .tv_nsec = REST_AGAIN_NS }, NULL);
+    }
     if (!why) {
         /* CLONE_PARENT: the copy is a child of vmpool, and does not die with the seed */
         long pid = syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD | SIGCHLD, 0, &pidfd, 0, 0);

@@ -164,7 +164,7 @@ void judge(const struct job_spec *spec, const struct run_facts *setup, const str
     r->compared = false;
     if (run->refused[0]) {
         find_limit(&f, "disk_mib", spec->command.limits.disk_mib, spec->command.limits.disk_mib);
-        find(&f, VERDICT_DISK_LIMIT, "the job's files do not fit: %s", run->refused);
+        find(&f, VERDICT_DISK_LIMIT, "the job's files cannot be taken: %s", run->refused);
         put(r, f.verdict, "", &f);
         return;
     }

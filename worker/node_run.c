@@ -53,7 +53,7 @@ static int open_archive(const struct node_job *j, struct job_file **files, int *
     }
     int rc = job_archive_files(a, j->shared->objects, files, n, err);
     if (rc < 0 && err_fault(err->code) == FAULT_USER) {
-        (void)snprintf(facts->refused, sizeof facts->refused, "archive: %.180s", err->text);
+        (void)snprintf(facts->refused, sizeof facts->refused, "%.190s", err->text);
         return 0;
     }
     return rc;

@@ -78,7 +78,7 @@ static const struct outcome outcomes[] = {
     { "disk full, the program coped", RUN(.exit_code = 0), EXITED(.disk_full = true),
       VERDICT_ACCEPTED, "", 0, 0, NULL },
     { "files do not fit", RUN(.exit_code = -1), .facts = { .refused = "file: no space" },
-      VERDICT_DISK_LIMIT, "disk_mib", 64, 64, "the job's files do not fit: file: no space" },
+      VERDICT_DISK_LIMIT, "disk_mib", 64, 64, "the job's files cannot be taken: file: no space" },
 };
 
 static struct job_spec make_spec(void)
