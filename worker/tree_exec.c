@@ -468,8 +468,9 @@ static void bill_branches(struct tree_exec *x)
     for (int i = 1; i < x->tree->n; i++) {
         struct branch_result *b = &x->e->branches[i - 1];
         bool used = b->result.measured_ms > 0 && b->result.vcpus > 0;
-        b->billed =
-            used && verdict_billed(x->e->result.verdict) && verdict_billed(b->result.verdict);
+        /* Cancelled and used: killed at the first failure, or set up for nothing but such. */
+        bool counts = verdict_billed(b->result.verdict) || b->result.verdict == VERDICT_CANCELLED;
+        b->billed = used && counts && verdict_billed(x->e->result.verdict);
         if (b->billed) {
             bill_sandbox(c, x->e->claim.job_id, x->e->claim.attempt,
                          tree_usage_branch(&x->tree->nodes[i]), &b->result, b->usage);
