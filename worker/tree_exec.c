@@ -303,8 +303,9 @@ static void note_end(struct tree_exec *x, struct lane *l)
         ok = tree_apply(&x->run, l->node, NODE_ON_KILLED, VERDICT_NONE);
     } else if (x->failed) {
         return; /* given up: no more is said about it */
-    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED) {
-        give_up(x, &l->err); /* no state to start again from */
+    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED ||
+               (l->rc == -ERR_UNAVAILABLE && !l->pool.refused)) {
+        give_up(x, &l->err); /* no state to start again from; without vmpool there is none at all */
     } else if (x->e->branches[l->node - 1].tries < TRIES_MAX) {
         log_info("branch is tried again", "job", x->e->claim.job_id, "node", n->path, "error",
                  l->err.text);
