@@ -72,6 +72,9 @@ void ci_collect_report(struct ci_collect *c, unsigned shard, const char *path, c
     if (r->incomplete) {
         not_read(c, shard, path, "is not complete");
     }
+    for (size_t i = 0; i < r->n_cases; i++) {
+        r->cases[i].shard = ""; /* which shard it was is ours to say, not the report's */
+    }
     if (report_merge(c->report, r, s->label, &err) < 0) {
         not_read(c, shard, path, err.text);
     }

@@ -13,7 +13,7 @@
 struct ci_options {
     struct cli_opts base;
     struct brood_json plan;             /* of the command line, then of both; owned */
-    const char *junit, *ctrf, *timings; /* paths, "-" is standard output; NULL: not wanted */
+    const char *junit, *ctrf, *timings; /* paths; NULL: not wanted */
 };
 
 /* Parse argv (usage errors end the process with CLI_USAGE). 0, or an exit code after the error was

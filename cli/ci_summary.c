@@ -237,10 +237,6 @@ static int write_all(int fd, const struct buf *b, const char *path, struct err *
 static int write_file(const char *path, const struct buf *b, struct err *err)
 {
     struct stat st;
-    if (strcmp(path, "-") == 0) {
-        (void)fflush(stdout);
-        return write_all(1, b, "stdout", err);
-    }
     if (stat(path, &st) == 0 && !S_ISREG(st.st_mode)) {
         cleanup_close int there = open(path, O_WRONLY | O_CLOEXEC);
         return there < 0 ? err_sys(err, "%s", path) : write_all(there, b, path, err);

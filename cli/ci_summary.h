@@ -13,7 +13,7 @@ void ci_summary_print(FILE *to, const struct ci_collect *c, const struct result_
                       int exit_code);
 /* The same as one object; new reference. */
 json_t *ci_summary_json(const struct ci_collect *c, const struct result_row *row, int exit_code);
-/* Write the merged report as JUnit XML and CTRF (NULL: not wanted; "-": standard output), each
- * whole or not at all. -ERR_TOO_LARGE, -ERR_SYS. */
+/* Write the merged report as JUnit XML and CTRF (NULL: not wanted), each whole or not at all.
+ * -ERR_TOO_LARGE, -ERR_SYS. */
 MUST_CHECK int ci_summary_write(const struct ci_collect *c, const char *junit, const char *ctrf,
                                 struct err *err);

@@ -3,8 +3,11 @@
  * The steps, each in a file of its own: options (ci_options), what git sees (checkout), which shard
  * gets what (ci_deal), pack and store once (ci_pack), one job (ci_job), wait (ci_wait), reports
  * (ci_collect), what is said at the end (ci_summary). */
+#include <errno.h>
+#include <libgen.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "cli/ci_options.h"
 #include "cli/ci_summary.h"
@@ -78,11 +81,30 @@ static int read_timings(const char *path, struct report **ret_past, struct err *
     return rc < 0 ? err_prefix(err, "--timings") : 0;
 }
 
+/* A folder that is not there is said before the run, not after it. */
+static int check_out(const char *option, const char *path, struct err *err)
+{
+    if (!path) {
+        return 0;
+    }
+    cleanup_free char *copy = strdup(path);
+    if (!copy) {
+        abort();
+    }
+    const char *dir = dirname(copy);
+    return access(dir, W_OK | X_OK) == 0
+               ? 0
+               : err_set(err, ERR_USAGE, "%s %s: %s: %s", option, path, dir, strerror(errno));
+}
+
 /* What needs no service: the list of files and who tests what. */
 static int look(struct ci *c, struct err *err)
 {
     const struct brood_json *p = &c->o.plan;
     cleanup_report struct report *past = NULL;
+    if (check_out("--junit", c->o.junit, err) < 0 || check_out("--ctrf", c->o.ctrf, err) < 0) {
+        return -err->code;
+    }
     int rc = checkout_list(CHECKOUT, (const char *const *)p->include.items, (size_t)p->include.n,
                            &c->checkout, err);
     if (rc == 0 && c->o.timings) {
@@ -171,13 +193,14 @@ static int collect(struct ci *c, const struct result_row *row, struct err *err)
     return rc;
 }
 
+/* The table is shown also when a report file cannot be written. */
 static int finish(struct ci *c, const struct result_row *row, struct err *err)
 {
     int rc = collect(c, row, err);
-    rc = rc < 0 ? rc : ci_summary_write(&c->collect, c->o.junit, c->o.ctrf, err);
     if (rc < 0) {
         return rc;
     }
+    int written = ci_summary_write(&c->collect, c->o.junit, c->o.ctrf, err);
     rc = ci_collect_exit(&c->collect, row->has_result ? &row->result : NULL);
     if (c->cli->json) {
         json_t *o = ci_summary_json(&c->collect, row, rc);
@@ -187,7 +210,8 @@ static int finish(struct ci *c, const struct result_row *row, struct err *err)
     } else {
         ci_summary_print(stdout, &c->collect, row, rc);
     }
-    return rc;
+    (void)fflush(stdout);
+    return written < 0 ? written : rc;
 }
 
 static int run(struct ci *c)

@@ -123,7 +123,7 @@ int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len,
 {
     while (len > 0) {
         size_t part = len < FRAME_PAYLOAD_MAX ? len : FRAME_PAYLOAD_MAX;
-        uint8_t *header;
+        uint8_t *header = NULL;
         int rc = add_header(q, type, part, &header, err);
         if (rc < 0 || (rc = add_piece(q, header, FRAME_HEADER_BYTES, err)) < 0 ||
             (rc = add_piece(q, data, part, err)) < 0) {
@@ -137,7 +137,7 @@ int outq_raw(struct outq *q, enum frame_type type, const char *data, size_t len,
 
 int outq_bare(struct outq *q, enum frame_type type, struct err *err)
 {
-    uint8_t *at;
+    uint8_t *at = NULL;
     int rc = add_header(q, type, 0, &at, err);
     return rc < 0 ? rc : add_piece(q, at, FRAME_HEADER_BYTES, err);
 }

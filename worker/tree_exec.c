@@ -303,8 +303,9 @@ static void note_end(struct tree_exec *x, struct lane *l)
         ok = tree_apply(&x->run, l->node, NODE_ON_KILLED, VERDICT_NONE);
     } else if (x->failed) {
         return; /* given up: no more is said about it */
-    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED) {
-        give_up(x, &l->err); /* no state to start again from */
+    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED ||
+               (l->rc == -ERR_UNAVAILABLE && !l->pool.refused)) {
+        give_up(x, &l->err); /* no state to start again from; without vmpool there is none at all */
     } else if (x->e->branches[l->node - 1].tries < TRIES_MAX) {
         log_info("branch is tried again", "job", x->e->claim.job_id, "node", n->path, "error",
                  l->err.text);
@@ -468,8 +469,9 @@ static void bill_branches(struct tree_exec *x)
     for (int i = 1; i < x->tree->n; i++) {
         struct branch_result *b = &x->e->branches[i - 1];
         bool used = b->result.measured_ms > 0 && b->result.vcpus > 0;
-        b->billed =
-            used && verdict_billed(x->e->result.verdict) && verdict_billed(b->result.verdict);
+        /* Cancelled and used: killed at the first failure, or set up for nothing but such. */
+        bool counts = verdict_billed(b->result.verdict) || b->result.verdict == VERDICT_CANCELLED;
+        b->billed = used && counts && verdict_billed(x->e->result.verdict);
         if (b->billed) {
             bill_sandbox(c, x->e->claim.job_id, x->e->claim.attempt,
                          tree_usage_branch(&x->tree->nodes[i]), &b->result, b->usage);

@@ -10,6 +10,8 @@
 #include "common/base/cleanup.h"
 #include "tests/e2e/cli.h"
 
+#define PATIENCE_MS 100000 /* of programs that take a moment, on a host that is busy */
+
 static char dir[48];
 
 static void setup(void)
@@ -126,7 +128,7 @@ Test(artifacts, are_listed_stored_and_written_out)
 Test(artifacts, come_after_a_time_out_and_a_crash)
 {
     json_t *slow = with_globs(e2e_shell("printf begun > log; exec sleep 1000"), "log", NULL, NULL);
-    (void)json_object_set_new(slow, "limits", json_pack("{s:i}", "wall_ms", 3000));
+    (void)json_object_set_new(slow, "limits", json_pack("{s:i}", "wall_ms", 8000));
     json_t *jobs =
         json_pack("[ooo]", slow,
                   with_globs(e2e_shell("printf begun > log; kill -SEGV $$"), "log", NULL, NULL),

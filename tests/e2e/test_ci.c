@@ -180,6 +180,9 @@ Test(ci, wrong_use_is_status_2)
     cr_expect_eq(unknown.exit_code, 2, "%s", unknown.err.data);
     CI(&timings, dir, "--timings", "x.xml", "--", "true");
     cr_expect_eq(timings.exit_code, 2);
+    cleanup_e2e_run struct e2e_run out;
+    CI(&out, dir, "--junit", "no/such/folder.xml", "--", "true");
+    cr_expect_eq(out.exit_code, 2, "%s", out.err.data);
     put(dir, "brood.json", "{\"shard\": 4}");
     cleanup_e2e_run struct e2e_run file;
     CI(&file, dir, "--", "true");

@@ -1,5 +1,6 @@
-/* The example batch: every job's verdict is the one its label names, and its bill is complete. */
+/* The examples: every job's verdict is the one its label names, and its bill is complete. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/base/cleanup.h"
 #include "tests/e2e/cli.h"
@@ -59,4 +60,57 @@ Test(examples, every_verdict_is_as_expected)
                          batch),
                  0);
     json_decref(said);
+}
+
+/* The job of a file of examples/branches ends as its labels say, and so does each of its branches.
+ */
+static void branches_are_as_expected(const char *file)
+{
+    char path[512];
+    (void)snprintf(path, sizeof path, "%s/examples/branches/%s", e2e_top(), file);
+    cleanup_e2e_run struct e2e_run r;
+    E2E_BROOD(&r, E2E_BATCH_MS, "submit", path, "--json");
+    cr_assert_eq(r.exit_code, 0, "%s: %s", file, r.err.data);
+    json_t *said = json_loads(r.out.data, 0, NULL), *b;
+    const char *batch = json_string_value(json_object_get(said, "batch"));
+    cr_assert_not_null(batch);
+    json_t *results = e2e_wait_results(batch, E2E_BATCH_MS);
+    cr_assert_eq(json_array_size(results), 1, "%s is one job", file);
+    const json_t *result = json_array_get(results, 0);
+    const char *want = json_string_value(e2e_at(result, "labels.expected_verdict"));
+    const char *score = json_string_value(e2e_at(result, "labels.expected_score_micro"));
+    const char *words = json_string_value(e2e_at(result, "labels.expected_branches"));
+    cr_assert(want && score && words, "%s: labels", file);
+    cr_expect_str_eq(e2e_verdict(result), want, "%s: %s (%s), should be %s", file,
+                     e2e_verdict(result), json_string_value(e2e_at(result, "reason")), want);
+    cr_expect_eq(json_integer_value(e2e_at(result, "tree.score_micro")), strtoll(score, NULL, 10));
+    cleanup_free char *copy = strdup(words);
+    char *rest = copy;
+    size_t i;
+    json_array_foreach(e2e_at(result, "branches"), i, b)
+    {
+        const char *word = strsep(&rest, " ");
+        cr_assert_not_null(word, "%s has more branches than its label names", file);
+        cr_expect_str_eq(e2e_verdict(b), word, "%s: %s: %s (%s), should be %s", file,
+                         json_string_value(e2e_at(b, "name")), e2e_verdict(b),
+                         json_string_value(e2e_at(b, "reason")), word);
+    }
+    cr_expect_null(rest, "%s has fewer branches than its label names", file);
+    json_decref(results);
+    json_decref(said);
+}
+
+Test(examples, tests_of_one_compiled_program)
+{
+    branches_are_as_expected("tests.jsonl");
+}
+
+Test(examples, rollouts_from_one_prepared_state)
+{
+    branches_are_as_expected("branches.jsonl");
+}
+
+Test(examples, a_tree_three_levels_deep)
+{
+    branches_are_as_expected("tree.jsonl");
 }

@@ -196,6 +196,18 @@ Test(ci_collect, limits_and_our_faults_have_their_own_status)
     ci_collect_done(&c);
 }
 
+Test(ci_collect, a_report_cannot_say_that_it_is_of_another_shard)
+{
+    struct ci_collect c;
+    start(&c, true);
+    ADD(&c, 0,
+        "<testsuite name='s'><testcase classname='c' name='a'><properties>"
+        "<property name='brood.shard' value='2/2'/></properties></testcase></testsuite>");
+    cr_assert_eq(c.report->n_cases, 1);
+    cr_expect_str_eq(c.report->cases[0].shard, "1/2");
+    ci_collect_done(&c);
+}
+
 Test(ci_collect, written_and_read_again)
 {
     struct ci_collect c;
