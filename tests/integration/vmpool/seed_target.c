@@ -3,13 +3,17 @@
  *
  * The main thread waits on fd 4; each byte makes a worker thread, asleep on a condition variable,
  * say on fd 5 who it is, how often it was asked, and that its thread-local and locked state are
- * what they should be. 'q' ends the program by exit. */
+ * what they should be. 'q' ends the program by exit.
+ *
+ * Another thread holds a recursive lock most of the time, as QEMU's main loop does at moments: such
+ * a lock knows its owner by the thread's number, and a copy in that moment could not unlock it. */
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <time.h>
 #include <unistd.h>
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -41,12 +45,38 @@ static void *worker(void *arg)
     return NULL;
 }
 
+#define HELD_NS 400000
+
+static void *holder(void *arg)
+{
+    pthread_mutex_t recursive;
+    pthread_mutexattr_t attr;
+    (void)arg;
+    (void)pthread_mutexattr_init(&attr);
+    (void)pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_RECURSIVE);
+    (void)pthread_mutex_init(&recursive, &attr);
+    for (;;) {
+        struct timespec from, now;
+        (void)pthread_mutex_lock(&recursive);
+        (void)clock_gettime(CLOCK_MONOTONIC, &from);
+        do {
+            (void)clock_gettime(CLOCK_MONOTONIC, &now);
+        } while ((now.tv_sec - from.tv_sec) * 1000000000 + now.tv_nsec - from.tv_nsec < HELD_NS);
+        if (pthread_mutex_unlock(&recursive) != 0) {
+            abort();
+        }
+        (void)usleep(HELD_NS / 3000);
+    }
+    return NULL;
+}
+
 int main(void)
 {
     pthread_t thread;
     char c;
     int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    if (event < 0 || pthread_create(&thread, NULL, worker, &event) != 0) {
+    if (event < 0 || pthread_create(&thread, NULL, holder, NULL) != 0 ||
+        pthread_create(&thread, NULL, worker, &event) != 0) {
         return 1;
     }
     while (recv(4, &c, 1, 0) == 1) {

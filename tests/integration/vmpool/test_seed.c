@@ -17,6 +17,7 @@
 
 #define ANSWER_MS 20000
 #define COPIES 20
+#define CHAIN 24
 
 struct target {
     pid_t pid;
@@ -106,11 +107,12 @@ static int worker_tid(int pid)
 static void request_copy(const struct target *t, int vcpu_tid, struct target *ret_copy,
                          struct seed_reply *ret_reply)
 {
-    int ask[2], hear[2];
+    int ask[2], hear[2], control_of_copy[2];
     struct seed_request request = { .kind = SEED_COPY, .vcpu_tid = vcpu_tid };
     pair(SOCK_STREAM, ask);
     pair(SOCK_SEQPACKET, hear);
-    int fds[SEED_FDS] = { 2, ask[1], hear[1] };
+    pair(SOCK_SEQPACKET, control_of_copy);
+    int fds[SEED_FDS] = { 2, ask[1], hear[1], control_of_copy[1] };
     struct iovec iov = { &request, sizeof request };
     union {
         struct cmsghdr align;
@@ -132,8 +134,10 @@ static void request_copy(const struct target *t, int vcpu_tid, struct target *re
     cr_assert_eq(n, sizeof *ret_reply);
     (void)close(ask[1]);
     (void)close(hear[1]);
-    *ret_copy =
-        (struct target){ .pid = ret_reply->pid, .ask = ask[0], .hear = hear[0], .control = -1 };
+    (void)close(control_of_copy[1]);
+    *ret_copy = (struct target){
+        .pid = ret_reply->pid, .ask = ask[0], .hear = hear[0], .control = control_of_copy[0]
+    };
 }
 
 Test(seed, copies_run_on_and_the_original_too, .timeout = 120)
@@ -172,6 +176,31 @@ Test(seed, copies_run_on_and_the_original_too, .timeout = 120)
     }
     (void)close(copy[0].ask);
     (void)close(copy[0].hear);
+    (void)close(copy[0].control);
+}
+
+/* A chain: each is a copy of the one before, which goes on too. No copy is taken in a moment in
+ * which a lock is held that the copy could not unlock: with so many, one would be. */
+Test(seed, copies_of_copies, .timeout = 120)
+{
+    struct target t[CHAIN + 1];
+    struct seed_reply r;
+    char text[96] = "";
+    size_t n;
+    start(&t[0]);
+    cr_assert_eq(send(t[0].ask, "x", 1, MSG_NOSIGNAL), 1);
+    get(t[0].hear, text, sizeof text - 1, &n);
+    int tid = worker_tid(t[0].pid);
+    for (int i = 0; i < CHAIN; i++) {
+        request_copy(&t[i], tid, &t[i + 1], &r);
+        cr_assert_gt(r.pid, 0, "%s", r.why);
+        expect(&t[i], t[i].pid, tid, 2 + i);
+        tid = r.vcpu_tid;
+        expect(&t[i + 1], r.pid, tid, 2 + i);
+    }
+    for (int i = 0; i <= CHAIN; i++) {
+        stop(&t[i]);
+    }
 }
 
 Test(seed, a_thread_that_is_not_there_is_reported, .timeout = 60)
