@@ -13,7 +13,8 @@ MUST_CHECK int home_lock(const struct config *c, int *ret_fd, pid_t *ret_pid, st
 /* End the recorded processes that are still ours (the supervisor left out), then remove run_dir.
  * The caller holds the lock. Says on stderr what it ended. Returns how many. */
 int leftovers_clean(const struct config *c);
-/* Remove the empty run folders of other homes, beside ours: eight hex digits, of our user, untouched
- * for a minute. The name is a hash, so the home cannot be asked; but a home that runs has the record
- * of its supervisor in there, and one that is about to has just touched it. Returns how many. */
+/* Remove the empty run folders of other homes, beside ours: eight hex digits, of our user,
+ * untouched for a minute. The name is a hash, so the home cannot be asked; but a home that runs has
+ * the record of its supervisor in there, and one that is about to has just touched it. Returns how
+ * many. */
 int leftovers_sweep(const struct config *c);
