@@ -29,12 +29,17 @@ static struct job_spec view_of(const struct node_job *j)
     return v;
 }
 
+static bool runs_on_fork(const struct node_job *j)
+{
+    return j->node->index > 0 && j->spec->on_fork.argc > 0 && !j->resume;
+}
+
 static int steps_of(const struct node_job *j, const struct job_command *steps[STEPS_MAX])
 {
     const struct tree_node *n = j->node;
     int count = 0;
     assert(n->n_setup <= JOB_SETUP_STEPS_MAX);
-    if (n->index > 0 && j->spec->on_fork.argc > 0 && !j->resume) {
+    if (runs_on_fork(j)) {
         steps[count++] = &j->spec->on_fork;
     }
     for (int i = 0; i < n->n_setup; i++) {
@@ -90,6 +95,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .spec = &view,
                                .steps = steps,
                                .n_steps = steps_of(j, steps),
+                               .n_first = runs_on_fork(j),
                                .keep = j->spec->tree->n > 1,
                                .settle = view.command.argc == 0 || !j->node->leaf,
                                .resume = j->resume,

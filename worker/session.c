@@ -509,14 +509,14 @@ static void next_command(struct session *s)
     s->trace.first_byte_us = 0;
 }
 
-/* The steps of set-up, until one fails. *ret_ok: none did. */
-static int run_steps(struct session *s, struct job_result *r, struct run_result *before,
-                     struct run_facts *facts, bool *ret_ok, struct err *err)
+/* Steps of set-up, until one fails. *ret_ok: set to false when one did. */
+static int run_steps(struct session *s, int from, int to, struct job_result *r,
+                     struct run_result *before, struct run_facts *facts, bool *ret_ok,
+                     struct err *err)
 {
     const struct bytes nothing = { 0 };
-    *ret_ok = true;
     r->setup_steps = s->job->n_steps > 1 ? s->job->n_steps : 0;
-    for (int i = 0; i < s->job->n_steps && *ret_ok; i++) {
+    for (int i = from; i < to && *ret_ok; i++) {
         const struct job_command *step = s->job->steps[i];
         run_result_join(before, &r->setup);
         int rc = run_command(s, step, nothing, &r->setup, facts, err);
@@ -560,12 +560,14 @@ int session_run(struct session *s, const struct session_job *job, struct job_res
     *ret_setup = *ret_run = (struct run_facts){ .stop = STOP_NONE };
     *ret_before = (struct run_result){ .present = false };
     int rc = job->resume ? 0 : guest_queue_identity(&s->out, err);
-    if (rc < 0 || (rc = queue_files(s, job->more_files, job->n_more_files, err)) < 0 ||
-        (rc = queue_files(s, spec->files, spec->n_files, err)) < 0) {
-        return rc;
-    }
     bool ok = true;
-    rc = run_steps(s, r, ret_before, ret_setup, &ok, err);
+    if (rc == 0) {
+        rc = run_steps(s, 0, job->n_first, r, ret_before, ret_setup, &ok, err);
+    }
+    if (rc == 0 && ok && (rc = queue_files(s, job->more_files, job->n_more_files, err)) == 0 &&
+        (rc = queue_files(s, spec->files, spec->n_files, err)) == 0) {
+        rc = run_steps(s, job->n_first, job->n_steps, r, ret_before, ret_setup, &ok, err);
+    }
     if (rc == 0 && ok && job->settle) {
         rc = settle(s, err);
     } else if (rc == 0 && ok) {

@@ -39,6 +39,7 @@ struct session_job {
     int n_more_files;
     const struct job_command *const *steps; /* n_steps of set-up, before the command */
     int n_steps;
+    int n_first; /* of these, how many come before the files: on_fork */
     bool keep;   /* what set-up leaves running lives on */
     bool settle; /* there is no command: the machine is to be frozen after set-up */
     bool resume; /* the machine is one that an earlier session has left: it has its identity */

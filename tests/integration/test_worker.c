@@ -63,7 +63,10 @@ static pid_t start_worker_at(const char *name, const char *pg_url)
     if (getppid() != parent) {
         _exit(126);
     }
-    set("BROOD_HOME", "/tmp/brood-test-no-home");
+    char home[sizeof pool_path];
+    (void)snprintf(home, sizeof home, "%s", pool_path);
+    *strrchr(home, '/') = 0; /* the folder of this test's files: for the object store */
+    set("BROOD_HOME", home);
     set("BROOD_REDIS_URL", f.redis_url);
     set("BROOD_POSTGRES_URL", pg_url);
     set("BROOD_VMPOOL_SOCKET", pool_path);
