@@ -23,26 +23,31 @@ FIXTURE_MAIN
 static struct fixture f;
 static struct err err;
 static struct fake_pool *pool;
-static char pool_path[64];
+static char home[32], pool_path[64];
 
 #define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
 
 static void start_pool(enum fake_pool_mode mode)
 {
-    (void)snprintf(pool_path, sizeof pool_path, "/tmp/brood-test-worker-%d.sock", (int)getpid());
+    (void)snprintf(pool_path, sizeof pool_path, "%s/pool.sock", home);
     pool = fake_pool_start(pool_path, mode, guest_script_shell, NULL);
 }
 
 static void set_up(void)
 {
     fixture_open(&f);
+    (void)snprintf(home, sizeof home, "/tmp/brood-worker-XXXXXX");
+    cr_assert_not_null(mkdtemp(home));
     start_pool(POOL_GOOD);
 }
 
 static void tear_down(void)
 {
+    char command[64];
     fake_pool_stop(pool);
     fixture_close(&f);
+    (void)snprintf(command, sizeof command, "rm -rf -- %s", home);
+    cr_assert_eq(system(command), 0);
 }
 
 TestSuite(worker, .init = set_up, .fini = tear_down, .timeout = 120);
@@ -63,9 +68,6 @@ static pid_t start_worker_at(const char *name, const char *pg_url)
     if (getppid() != parent) {
         _exit(126);
     }
-    char home[sizeof pool_path];
-    (void)snprintf(home, sizeof home, "%s", pool_path);
-    *strrchr(home, '/') = 0; /* the folder of this test's files: for the object store */
     set("BROOD_HOME", home);
     set("BROOD_REDIS_URL", f.redis_url);
     set("BROOD_POSTGRES_URL", pg_url);
