@@ -348,7 +348,7 @@ static int run_it(int channel, const char *const *argv, bool keep, int timeout_m
     run->warm = true;
     run->keep = keep;
     run->has_limits = true;
-    run->limits = (guest_RunLimits){ .memory_bytes = 64u << 20,
+    run->limits = (guest_RunLimits){ .memory_bytes = keep ? 384u << 20 : 64u << 20,
                                      .processes = 32,
                                      .disk_bytes = 16u << 20,
                                      .open_files = 256,
