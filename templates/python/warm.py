@@ -300,10 +300,15 @@ def _settle():
     os.setresgid(UID, UID, UID)
     os.setresuid(UID, UID, UID)
     _libc.prctl(_PR_SET_DUMPABLE, 1, 0, 0, 0)
-    os.chdir(WORK)
+    try:
+        os.chdir(WORK)
+        at = WORK_BYTES
+    except OSError:  # outside a template; most runs bring another one then
+        at = None
     _open_stdio()
     signal.signal(signal.SIGINT, signal.default_int_handler)
     _fresh_main()
+    return at
 
 
 def _set_env(env):
@@ -319,14 +324,14 @@ def _set_env(env):
         time.tzset()
 
 
-def _become(request):
-    """From the request to the job's process: everything but the program itself."""
+def _become(request, at):
+    """From the request to the job's process: everything but the program itself. at: the working directory."""
     head = request.split(b'\0', 5)
     argc, envc, open_files, stack_bytes = map(int, head[:4])
     rest = head[5].split(b'\0')
     _set_env(rest[argc:argc + envc])
     _set_limits(open_files, stack_bytes)
-    if head[4] != WORK_BYTES:
+    if head[4] != at:
         try:
             os.chdir(head[4])
         except OSError as e:
@@ -358,14 +363,14 @@ def _rehearse():
 
 def _spare(sock):
     _rehearse()
-    _settle()
+    at = _settle()
     sock.send(b'%d' % os.getpid())
     request = sock.recv(REQUEST_MAX)
     if not request:
         os._exit(0)
     sock.detach()
     os.close(REQUEST_FD)
-    argv = _become(request)
+    argv = _become(request, at)
     sys.orig_argv[:] = argv
     _finish(_run_main(argv))
 
