@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "common/base/clock.h"
+#include "tests/integration/vmpool/figures.h"
 #include "tests/integration/vmpool/pool_client.h"
 
 #define N_MAX 500
@@ -24,41 +25,9 @@ static void die(const char *what, const struct err *err)
     exit(1);
 }
 
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static json_t *quantiles(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return json_pack("{s:f,s:f,s:i}", "p50", v[n / 2], "p95", v[(n * 95 + 99) / 100 - 1], "n", n);
-}
-
 static double ms_since(int64_t us)
 {
     return (double)(mono_us() - us) / 1e3;
-}
-
-/* Memory that only this process holds: bench_lease.c says why by the smaller of the two. */
-static double private_mib(int pid)
-{
-    char path[64], line[512];
-    long kib, sum = 0, own = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/smaps", pid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "Private_Dirty: %ld kB", &kib) == 1) {
-            own = kib;
-        } else if (sscanf(line, "Anonymous: %ld kB", &kib) == 1) {
-            sum += kib < own ? kib : own;
-        }
-    }
-    if (f) {
-        (void)fclose(f);
-    }
-    return (double)sum / 1024;
 }
 
 static void settle_and_freeze(int fd, const struct pool_lease *l, double *ret_settle_ms,
@@ -133,14 +102,14 @@ int main(int argc, char **argv)
         struct pool_lease l;
         int at = i < 0 ? 0 : i;
         fork_and_print(fd, chain[0].reply.lease, &l, &fork_ms[at], &first_ms[at]);
-        mib[at] = private_mib(pool_lease_pid(&l));
+        mib[at] = figures_private_mib(pool_lease_pid(&l));
         if (pool_client_release(fd, &l, &err) < 0) {
             die("release", &err);
         }
     }
-    (void)json_object_set_new(out, "fork_ms", quantiles(fork_ms, n));
-    (void)json_object_set_new(out, "fork_first_byte_ms", quantiles(first_ms, n));
-    (void)json_object_set_new(out, "fork_private_mib", quantiles(mib, n));
+    (void)json_object_set_new(out, "fork_ms", figures_quantiles(fork_ms, n));
+    (void)json_object_set_new(out, "fork_first_byte_ms", figures_quantiles(first_ms, n));
+    (void)json_object_set_new(out, "fork_private_mib", figures_quantiles(mib, n));
     json_t *depths = json_array();
     int each = n < 5 ? n : 5;
     for (int d = 1; d <= DEPTH; d++) {
@@ -151,7 +120,7 @@ int main(int argc, char **argv)
                 die("release", &err);
             }
         }
-        (void)json_array_append_new(depths, quantiles(first_ms, each));
+        (void)json_array_append_new(depths, figures_quantiles(first_ms, each));
         double unused;
         fork_and_print(fd, chain[d - 1].reply.lease, &chain[d], &unused, &unused);
         settle_and_freeze(fd, &chain[d], &unused, &unused);

@@ -10,7 +10,6 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/bill.h"
-#include "worker/node_artifacts.h"
 #include "worker/node_run.h"
 #include "worker/tree_exec.h"
 
@@ -140,16 +139,9 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
         &lease); /* what follows costs the customer nothing; vmpool kills the VM off our path */
     m->released_us = mono_us();
     live_end(&live);
-    struct err put = { 0 };
-    if (node_artifacts_store(&set, s->shared->objects, &e->artifacts, &put) < 0) {
-        log_warn("artifacts not stored", "job", e->claim.job_id, "error", put.text);
-    }
-    artifacts_done(&set);
+    node_store(&job, e->claim.job_id, &set, &e->artifacts);
     job_result_take_manifest(r, &e->artifacts);
-    if (spec->keep.name) {
-        job_result_warn(r, "keep: states are not kept by this version; %.64s is not",
-                        spec->keep.name);
-    }
+    node_warn_kept(spec->tree, r);
     return rc;
 }
 

@@ -129,6 +129,26 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
     return rc;
 }
 
+void node_store(const struct node_job *j, const char *job_id, struct artifact_set *set,
+                struct manifest *ret_artifacts)
+{
+    struct err err = { 0 };
+    if (node_artifacts_store(set, j->shared->objects, ret_artifacts, &err) < 0) {
+        log_warn("artifacts not stored", "job", job_id, "error", err.text);
+    }
+    artifacts_done(set);
+}
+
+void node_warn_kept(const struct tree *t, struct job_result *r)
+{
+    for (int i = 0; i < t->n; i++) {
+        if (t->nodes[i].keep) {
+            job_result_warn(r, "keep: states are not kept by this version; %.64s is not",
+                            t->nodes[i].keep->name);
+        }
+    }
+}
+
 void node_sandbox(const struct node_job *j, int64_t leased_us, int64_t end_us, struct job_result *r)
 {
     const struct lease *lease = j->lease;

@@ -31,6 +31,12 @@ struct node_job {
 MUST_CHECK int node_run(const struct node_job *j, struct job_result *r,
                         struct artifact_set *ret_artifacts, enum node_outcome *ret_outcome,
                         struct err *err);
+/* Store what node_run took, when the sandbox is gone, and release it. A store that says no is
+ * logged and costs no verdict. */
+void node_store(const struct node_job *j, const char *job_id, struct artifact_set *set,
+                struct manifest *ret_artifacts);
+/* A warning in the job's result for each state that was to be kept: this version keeps none. */
+void node_warn_kept(const struct tree *t, struct job_result *r);
 /* The sandbox's part of r: engine, snapshot, resources; the billed interval from leased_us (mono)
  * to end_us. */
 void node_sandbox(const struct node_job *j, int64_t leased_us, int64_t end_us,

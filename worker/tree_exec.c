@@ -14,7 +14,6 @@
 #include "common/model/branch_result.h"
 #include "common/model/score.h"
 #include "worker/bill.h"
-#include "worker/node_artifacts.h"
 #include "worker/node_run.h"
 
 #define FORK_WAIT_MS 60000
@@ -136,11 +135,7 @@ static int run_node(struct lane *l)
         l->holds = false;
         pool_release(&l->pool, &l->lease);
     }
-    struct err err = { 0 };
-    if (node_artifacts_store(&set, x->slot->shared->objects, artifacts_of(x, l->node), &err) < 0) {
-        log_warn("artifacts not stored", "job", x->e->claim.job_id, "error", err.text);
-    }
-    artifacts_done(&set);
+    node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, l->node));
     return rc;
 }
 
@@ -392,11 +387,7 @@ static void run_shared(struct tree_exec *x)
         }
         int rc = node_run(&job, r, &set, &l->outcome, &l->err);
         node_sandbox(&job, start_us, mono_us(), r);
-        struct err err = { 0 };
-        if (node_artifacts_store(&set, x->slot->shared->objects, artifacts_of(x, node), &err) < 0) {
-            log_warn("artifacts not stored", "job", x->e->claim.job_id, "error", err.text);
-        }
-        artifacts_done(&set);
+        node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, node));
         if (rc < 0) {
             give_up(x, &l->err);
         } else if (l->outcome == NODE_SETTLED) {
@@ -479,17 +470,6 @@ static void bill_branches(struct tree_exec *x)
     }
 }
 
-static void warn_kept(struct tree_exec *x)
-{
-    for (int i = 0; i < x->tree->n; i++) {
-        if (x->tree->nodes[i].keep) {
-            job_result_warn(&x->e->result,
-                            "keep: states are not kept by this version; %.64s is not",
-                            x->tree->nodes[i].keep->name);
-        }
-    }
-}
-
 int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
               int64_t lease_start_us, int64_t leased_us, struct commit_entry *e, struct err *err)
 {
@@ -540,7 +520,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
     if (rc == 0) {
         sum_up(x);
         bill_branches(x);
-        warn_kept(x);
+        node_warn_kept(x->tree, &e->result);
     }
     for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
         lane_free(&x->lanes[i]);

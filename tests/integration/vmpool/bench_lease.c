@@ -15,6 +15,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "tests/integration/vmpool/figures.h"
 #include "tests/integration/vmpool/pool_client.h"
 
 #define SAMPLES_MAX 2000
@@ -26,41 +27,6 @@ static void die(const char *what, const struct err *err)
 {
     (void)fprintf(stderr, "brood-bench-lease: %s: %s\n", what, err->text);
     exit(1);
-}
-
-static int by_value(const void *a, const void *b)
-{
-    double x = *(const double *)a, y = *(const double *)b;
-    return x < y ? -1 : x > y;
-}
-
-static json_t *quantiles(double *v, int n)
-{
-    qsort(v, (size_t)n, sizeof *v, by_value);
-    return json_pack("{s:f,s:f,s:i}", "p50", n ? v[n / 2] : 0.0, "p95",
-                     n ? v[(n * 95 + 99) / 100 - 1] : 0.0, "n", n);
-}
-
-/* Memory that only this process holds. A page of the shared image that no other clone has mapped
- * counts as Private_Dirty too (a memfd's pages are always dirty), but not as Anonymous; a page
- * shared with the zygote the other way about. */
-static double private_mib(int pid)
-{
-    char path[64], line[512];
-    long kib, sum = 0, private_kib = 0;
-    (void)snprintf(path, sizeof path, "/proc/%d/smaps", pid);
-    FILE *f = fopen(path, "re");
-    while (f && fgets(line, sizeof line, f)) {
-        if (sscanf(line, "Private_Dirty: %ld kB", &kib) == 1) {
-            private_kib = kib;
-        } else if (sscanf(line, "Anonymous: %ld kB", &kib) == 1) {
-            sum += kib < private_kib ? kib : private_kib;
-        }
-    }
-    if (f) {
-        (void)fclose(f);
-    }
-    return (double)sum / 1024;
 }
 
 /* CPU time of a process, all threads, in ms. */
@@ -151,7 +117,7 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         first[i] = (double)r.first_byte_us / 1e3;
         all[i] = (double)(t2 - t0 + r.first_byte_us) / 1e3;
         total[i] = (double)r.total_us / 1e3;
-        mem[i] = private_mib(pid);
+        mem[i] = figures_private_mib(pid);
         exercised += l.reply.exercised;
         warm += l.reply.warm;
         warm_run += r.warm;
@@ -163,14 +129,15 @@ static json_t *bench_idle(const char *path, const char *name, int n, const char 
         }
     }
     (void)close(fd);
-    return json_pack("{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms",
-                     quantiles(lease, n), "identity_ms", quantiles(identity, n),
-                     "run_first_byte_ms", quantiles(first, n), "lease_to_first_byte_ms",
-                     quantiles(all, n), "run_total_ms", quantiles(total, n), "clone_private_mib",
-                     quantiles(mem, n), "cpu_ms_before_lease", quantiles(cpu_before, n),
-                     "cpu_ms_of_run", quantiles(cpu_run, n), "faults_before_lease",
-                     quantiles(faults_before, n), "faults_of_run", quantiles(faults_run, n),
-                     "exercised", exercised, "warm", warm, "warm_interpreter", warm_run);
+    return json_pack(
+        "{s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:o,s:i,s:i,s:i}", "lease_ms",
+        figures_quantiles(lease, n), "identity_ms", figures_quantiles(identity, n),
+        "run_first_byte_ms", figures_quantiles(first, n), "lease_to_first_byte_ms",
+        figures_quantiles(all, n), "run_total_ms", figures_quantiles(total, n), "clone_private_mib",
+        figures_quantiles(mem, n), "cpu_ms_before_lease", figures_quantiles(cpu_before, n),
+        "cpu_ms_of_run", figures_quantiles(cpu_run, n), "faults_before_lease",
+        figures_quantiles(faults_before, n), "faults_of_run", figures_quantiles(faults_run, n),
+        "exercised", exercised, "warm", warm, "warm_interpreter", warm_run);
 }
 
 struct slot {
