@@ -66,9 +66,11 @@ struct engine {
     /* copy, a paused copy of origin that was exercised, shows what later copies will write first.
      * No more than a hint; -ERR_X when it could not be taken. */
     int (*learn)(struct machine *origin, const struct machine *copy, struct err *err);
-    /* Stop the machine and write its device state to the state_fd of start. Answer: SAVED or
-     * FAILED. */
-    int (*save)(struct machine *m, struct err *err);
+    /* Stop the machine and write its device state to state_fd, or where that is -1 to the state_fd
+     * of start. ram_fd: a file of zeros for the RAM that differs from the file the machine was
+     * started on, in the form of seed_wire.h's SEED_DUMP (a machine for which can_copy holds); -1:
+     * RAM is in the shared file of start. Both borrowed. Answer: SAVED or FAILED. */
+    int (*save)(struct machine *m, int state_fd, int ram_fd, struct err *err);
     int (*pause)(struct machine *m, struct err *err);  /* answer: PAUSED or FAILED */
     int (*resume)(struct machine *m, struct err *err); /* no answer; FAILED when it could not */
     int (*channel_fd)(

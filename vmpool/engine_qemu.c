@@ -38,7 +38,8 @@ struct machine {
     struct qmp *qmp;
     struct seed *seed;      /* it can be copied */
     struct machine *origin; /* the seed whose answer is awaited */
-    bool clone, failed, loaded, saving, have_thread, migrated, gone;
+    bool clone, failed, loaded, have_thread, migrated, gone;
+    bool saving, dumping; /* the state, and the RAM that is not in the file, are being written */
     char tail[STDERR_TAIL_BYTES];
     size_t tail_len;
 };
@@ -126,6 +127,24 @@ static void check_loaded(struct machine *m)
     }
 }
 
+static void check_saved(struct machine *m)
+{
+    if (!m->saving && !m->dumping && !m->failed) {
+        tell(m, MACHINE_SAVED, "");
+    }
+}
+
+static void on_dumped(void *user, const char *why)
+{
+    struct machine *m = user;
+    m->dumping = false;
+    if (why) {
+        fail(m, why);
+    } else {
+        check_saved(m);
+    }
+}
+
 static void on_migration(struct machine *m, const char *status)
 {
     if (!status) {
@@ -134,14 +153,14 @@ static void on_migration(struct machine *m, const char *status)
     if (strcmp(status, "completed") == 0) {
         if (m->saving) {
             m->saving = false;
-            tell(m, MACHINE_SAVED, "");
+            check_saved(m);
             return;
         }
         m->migrated = true;
         check_loaded(m);
     } else if (strcmp(status, "failed") == 0) {
         read_stderr(m);
-        fail(m, m->clone ? "QEMU could not load the state" : "QEMU could not write the state");
+        fail(m, m->saving ? "QEMU could not write the state" : "QEMU could not load the state");
     }
 }
 
@@ -241,6 +260,7 @@ static void machine_free(struct machine *m)
     if (m->origin) {
         seed_forget(m->origin->seed, m);
     }
+    m->failed = true; /* an open dump is no news any more */
     seed_free(m->seed);
     if (m->pidfd >= 0 && !m->gone) {
         spawn_kill(m->pidfd);
@@ -384,7 +404,10 @@ static int start_process(struct machine *m, const struct engine_host *host,
         so.envp = envp;
     }
     struct qemu_args args;
-    if ((rc = qemu_arguments(&args, binary, host, o, err)) < 0) {
+    /* With the library the file is only said to be shared (seed_preload.c: mmap64). */
+    struct machine_options said = *o;
+    said.share = o->share || so.envp;
+    if ((rc = qemu_arguments(&args, binary, host, &said, err)) < 0) {
         return rc;
     }
     so.argv = args.argv;
@@ -459,15 +482,22 @@ static int machine_learn(struct machine *origin, const struct machine *copy, str
     return seed_learn(origin->seed, copy->pid, err);
 }
 
-static int machine_save(struct machine *m, struct err *err)
+static int machine_save(struct machine *m, int state_fd, int ram_fd, struct err *err)
 {
     int rc;
+    assert(!m->saving && !m->dumping && (state_fd >= 0 || m->state >= 0));
+    assert(ram_fd < 0 || machine_can_copy(m));
     if ((rc = qmp_send(m->qmp, "stop", NULL, -1, NULL, err)) < 0 ||
-        (rc = qmp_send(m->qmp, "getfd", "{\"fdname\":\"state\"}", m->state, NULL, err)) < 0 ||
+        (rc = qmp_send(m->qmp, "getfd", "{\"fdname\":\"state\"}",
+                       state_fd >= 0 ? state_fd : m->state, NULL, err)) < 0 ||
         (rc = qmp_send(m->qmp, "migrate", "{\"uri\":\"fd:state\"}", -1, NULL, err)) < 0) {
         return rc;
     }
     m->saving = true;
+    if (ram_fd >= 0 && (rc = seed_dump(m->seed, ram_fd, on_dumped, m, err)) < 0) {
+        return rc;
+    }
+    m->dumping = ram_fd >= 0;
     return 0;
 }
 

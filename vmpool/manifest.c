@@ -100,7 +100,7 @@ int manifest_compare(const struct manifest *have, const struct manifest *want, s
     return 0;
 }
 
-char *manifest_print(const struct manifest *m)
+json_t *manifest_to_json(const struct manifest *m)
 {
     json_t *root = json_object();
     (void)json_object_set_new(root, "version", json_integer(MANIFEST_VERSION));
@@ -116,6 +116,12 @@ char *manifest_print(const struct manifest *m)
     (void)json_object_set_new(root, "state_sha256", json_string(m->state_sha256));
     (void)json_object_set_new(root, "ram_sha256", json_string(m->ram_sha256));
     (void)json_object_set_new(root, "boot_ms", json_integer((json_int_t)m->boot_ms));
+    return root;
+}
+
+char *manifest_print(const struct manifest *m)
+{
+    json_t *root = manifest_to_json(m);
     char *text = json_dumps(root, JSON_INDENT(2));
     json_decref(root);
     if (!text) {
@@ -147,8 +153,9 @@ static int take_uint(const json_t *root, const char *key, uint64_t max, uint64_t
     return 0;
 }
 
-static int parse_object(const json_t *root, struct manifest *m, struct err *err)
+int manifest_from_json(const json_t *root, struct manifest *ret_manifest, struct err *err)
 {
+    struct manifest parsed = { 0 }, *m = &parsed;
     uint64_t version, memory, vcpus, tsc;
     int rc = take_uint(root, "version", UINT32_MAX, &version, err);
     if (rc < 0) {
@@ -178,6 +185,7 @@ static int parse_object(const json_t *root, struct manifest *m, struct err *err)
     m->memory_mib = (uint32_t)memory;
     m->vcpus = (uint32_t)vcpus;
     m->tsc_khz = (uint32_t)tsc;
+    *ret_manifest = parsed;
     return 0;
 }
 
@@ -185,13 +193,9 @@ int manifest_parse(const char *text, size_t len, struct manifest *ret_manifest, 
 {
     json_error_t je;
     json_t *root = json_loadb(text, len, JSON_REJECT_DUPLICATES, &je);
-    struct manifest m = { 0 };
-    int rc = json_is_object(root) ? parse_object(root, &m, err)
+    int rc = json_is_object(root) ? manifest_from_json(root, ret_manifest, err)
                                   : err_set(err, ERR_INVALID, "snapshot manifest: %s",
                                             root ? "not an object" : je.text);
     json_decref(root);
-    if (rc == 0) {
-        *ret_manifest = m;
-    }
     return rc;
 }

@@ -3,6 +3,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <jansson.h>
 #include "common/base/err.h"
 #include "vmpool/engine.h"
 #include "vmpool/template.h"
@@ -45,6 +46,11 @@ void manifest_cmdline(const struct engine_host *host, const struct template_info
  * differs, and both values. */
 MUST_CHECK int manifest_compare(const struct manifest *have, const struct manifest *want,
                                 struct err *err);
+/* The same as an object, for a document that holds more; a reference of the caller's. */
+json_t *manifest_to_json(const struct manifest *m);
+/* Keys that are not a manifest's are passed over. -ERR_INVALID, -ERR_MISMATCH (version). */
+MUST_CHECK int manifest_from_json(const json_t *root, struct manifest *ret_manifest,
+                                  struct err *err);
 /* JSON text, NUL-terminated, free(). */
 char *manifest_print(const struct manifest *m);
 /* -ERR_INVALID names the field. */

@@ -26,7 +26,7 @@ static void account(struct pool_vm *vm, enum vm_state state, int sign)
 {
     struct pool_snapshot *s = vm->snapshot;
     uint32_t one = (uint32_t)sign; /* wraps to -1 */
-    if (vm->kind == POOL_VM_FORK && state != VM_LEASED) {
+    if ((vm->kind == POOL_VM_FORK && state != VM_LEASED) || vm->kind == POOL_VM_KEEP) {
         return; /* the pool is none the fuller for it */
     }
     if (starting_state(state)) {
@@ -40,7 +40,7 @@ static void account(struct pool_vm *vm, enum vm_state state, int sign)
     assert(s->warm < UINT32_MAX / 2 && s->starting < UINT32_MAX / 2 && s->leased < UINT32_MAX / 2);
 }
 
-static const char *const kind_words[] = { "clone", "boot", "seed", "fork" };
+static const char *const kind_words[] = { "clone", "boot", "seed", "fork", "keep" };
 
 static bool is_boot(const struct pool_vm *vm)
 {
@@ -90,7 +90,7 @@ static void count_failure(struct pool_vm *vm, const char *why)
         refuse_client(vm, text);
     } else if (vm->kind == POOL_VM_SEED || vm->lease != 0) {
         return; /* no word about the snapshot: a sandbox that was in use may have ended itself */
-    } else if (vm->kind == POOL_VM_FORK) {
+    } else if (vm->kind == POOL_VM_FORK || vm->kind == POOL_VM_KEEP) {
         refuse_client(vm, text);
     } else if (vm->copied && !vm->ready && s->seed) {
         s->seed_retry_at_ms = mono_ms() + POOL_SEED_RETRY_MS;
@@ -113,6 +113,9 @@ static void vm_free(struct pool_vm *vm)
 {
     struct pool_snapshot *s = vm->snapshot;
     bool booted = is_boot(vm) && vm->exercised;
+    struct keep *keep = vm->keep;
+    bool kept = keep && vm->exercised && vm->client;
+    struct pool *p = vm->pool;
     int64_t boot_ms = (mono_us() - vm->started_us) / 1000;
     TAILQ_REMOVE(&vm->pool->vms, vm, link);
     exercise_free(vm->exercise);
@@ -125,6 +128,11 @@ static void vm_free(struct pool_vm *vm)
     free(vm);
     if (booted) {
         snapshot_booted(s, boot_ms);
+    }
+    if (kept) {
+        keep_store(p, keep);
+    } else {
+        keep_free(keep);
     }
 }
 
@@ -141,7 +149,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         return 0;
     case VM_DO_SAVE:
         arm(vm, POOL_LOAD_MS_MAX);
-        return e->save(vm->machine, err);
+        return vm->keep ? keep_save(vm, err) : e->save(vm->machine, -1, -1, err);
     case VM_DO_EXERCISE:
         arm(vm, POOL_EXERCISE_MS_MAX);
         if ((rc = e->resume(vm->machine, err)) < 0) {
@@ -254,10 +262,14 @@ static void on_machine(void *user, enum machine_event event, const char *text)
     case MACHINE_LOADED: {
         /* demand ahead of supply, or a host with more work than slots: the exercise would only cost
          */
-        bool plain = s->info.exercise_len == 0 || vm->kind == POOL_VM_FORK ||
+        bool plain = s->info.exercise_len == 0 || s->kept || vm->kind == POOL_VM_FORK ||
                      (vm->kind == POOL_VM_CLONE &&
                       (s->waiting > s->warm || mono_ms() < vm->pool->saturated_until_ms));
-        vm->exercised = vm->copied;
+        vm->exercised = vm->copied && vm->kind != POOL_VM_KEEP;
+        if (vm->kind == POOL_VM_KEEP) {
+            pool_vm_event(vm, VM_EV_LOADED_KEPT, NULL);
+            break;
+        }
         pool_vm_event(vm, plain ? VM_EV_LOADED_PLAIN : VM_EV_LOADED, NULL);
         break;
     }
@@ -265,7 +277,7 @@ static void on_machine(void *user, enum machine_event event, const char *text)
         pool_vm_event(vm, vm->kind == POOL_VM_SEED ? VM_EV_SEEDED : VM_EV_PAUSED, NULL);
         break;
     case MACHINE_SAVED:
-        vm->exercised = true; /* of a boot: its state is complete */
+        vm->exercised = true; /* of a boot, or to be kept: its state is complete */
         pool_vm_event(vm, VM_EV_SAVED, NULL);
         break;
     case MACHINE_FAILED:
@@ -292,7 +304,7 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     struct pool *p = vm->pool;
     struct pool_snapshot *s = vm->snapshot;
     char cmdline[512], path[32];
-    if (vm->kind == POOL_VM_FORK) {
+    if (vm->kind == POOL_VM_FORK || vm->kind == POOL_VM_KEEP) {
         vm->copied = true;
         return p->engine->copy(vm->origin, on_machine, vm, &vm->machine, err);
     }
@@ -361,7 +373,7 @@ static void begin(struct pool_vm *vm)
 
 void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
 {
-    assert(kind != POOL_VM_FORK);
+    assert(kind != POOL_VM_FORK && kind != POOL_VM_KEEP);
     if (kind == POOL_VM_SEED) {
         s->seeding = true;
         s->seeding_since_ms = mono_ms();
@@ -376,6 +388,22 @@ void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id)
     vm->origin = frozen->machine;
     vm->client = client;
     vm->request = id;
+    begin(vm);
+}
+
+void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
+{
+    struct err err;
+    assert(frozen->state == VM_FROZEN && client);
+    struct pool_vm *vm = new_vm(frozen->snapshot, POOL_VM_KEEP);
+    vm->origin = frozen->machine;
+    vm->client = client;
+    vm->request = id;
+    if (keep_new(vm, &err) < 0) {
+        free(vm);
+        frozen->pool->callbacks.refused(client, id, &err);
+        return;
+    }
     begin(vm);
 }
 
@@ -510,6 +538,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     run_scheduler(p);
+    keep_forget_idle(p, mono_ms());
     (void)evict_one(p, NULL, false, mono_ms());
 }
 
@@ -533,6 +562,7 @@ int pool_new(struct event_base *base, const struct config *config, const struct 
     p->callbacks = *callbacks;
     TAILQ_INIT(&p->vms);
     TAILQ_INIT(&p->waiters);
+    TAILQ_INIT(&p->keeps);
     int rc = background_new(base, &p->background, err);
     if (rc < 0) {
         free(p);

@@ -27,6 +27,9 @@ struct pool_callbacks {
     void (*refused)(void *client, uint32_t id, const struct err *err);
     /* Answer to pool_freeze, where refused is not. */
     void (*frozen)(void *client, uint32_t id, uint64_t lease);
+    /* Answer to pool_keep, where refused is not: the state's ID, and that of the next of its chain
+     * ("": none). */
+    void (*kept)(void *client, uint32_t id, const char *kept_id, const char *parent_id);
     /* The snapshot asked for by pool_build is on disk (why NULL), or cannot be made. */
     void (*built)(void *user, const char *why);
     void *built_user;
@@ -42,8 +45,8 @@ void pool_preload(struct pool *p);
 /* Make (or check) the snapshot of a template; the answer comes by the callback built. */
 MUST_CHECK int pool_build(struct pool *p, const char *name, struct err *err);
 
-/* Ask for a sandbox of template spec ("name" or "name@digest"). Exactly one of the callbacks
- * answers, perhaps inside this call. */
+/* Ask for a sandbox of template spec ("name", "name@digest" or "kept:ID"). Exactly one of the
+ * callbacks answers, perhaps inside this call. */
 void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, bool saturated);
 /* Stop a sandbox for good, so that others can start where it stands. frozen or refused answers,
  * perhaps inside this call. Where the engine cannot copy: ERR_UNSUPPORTED. */
@@ -51,6 +54,8 @@ void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease);
 /* Ask for a sandbox that continues where a frozen one stands. granted or refused answers. The
  * frozen one may belong to another client; when that releases it, or goes, its forks live on. */
 void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease);
+/* Write a frozen sandbox's state to disk (kept.h). kept or refused answers; it stays frozen. */
+void pool_keep(struct pool *p, void *client, uint32_t id, uint64_t lease);
 /* Destroy a sandbox, running or frozen. A number that is not leased by this client is ignored: it
  * may have ended by itself. */
 void pool_release(struct pool *p, void *client, uint64_t lease);

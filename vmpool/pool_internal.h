@@ -4,6 +4,7 @@
 #include <sys/queue.h>
 #include "vmpool/background.h"
 #include "vmpool/exercise.h"
+#include "vmpool/kept.h"
 #include "vmpool/manifest.h"
 #include "vmpool/policy.h"
 #include "vmpool/pool.h"
@@ -23,6 +24,8 @@
 #define POOL_SEED_RETRY_MS 10000
 #define POOL_PAUSE_MS_MAX 10000
 #define POOL_TICK_MS 100
+#define POOL_KEPT_IDLE_MS 120000 /* then a kept state that nobody uses leaves memory */
+#define KEPT_NAME "kept"
 #define POOL_SATURATED_MS 500 /* a saturated request speaks for this long */
 
 enum snapshot_state {
@@ -40,10 +43,16 @@ struct pool_snapshot {
     enum snapshot_state state;
     struct template_info info;
     struct manifest manifest;
-    int ram_fd, state_fd; /* sealed memfds when READY; while building, what the boot writes */
-    bool current;         /* templates/NAME/current points to it */
-    bool stored;          /* on disk */
-    bool build_asked;     /* pool_build waits for it */
+    int ram_fd, state_fd;       /* sealed memfds when READY; while building, what the boot writes */
+    bool current;               /* templates/NAME/current points to it */
+    bool stored;                /* on disk */
+    bool build_asked;           /* pool_build waits for it */
+    bool kept;                  /* a tenant's: name is KEPT_NAME, digest its ID */
+    struct kept_manifest chain; /* of a kept one */
+    char
+        base[KEPT_ID_TEXT]; /* where its chain ends; of a template's: the ID it is kept as, or "" */
+    uint32_t keeping;       /* states that start from it are being written */
+    int64_t used_ms;        /* last lease */
     struct policy_rate rate;
     uint32_t warm, starting, leased, waiting;
     uint32_t failures;          /* of clones, in a row */
@@ -64,7 +73,8 @@ enum pool_vm_kind {
     POOL_VM_CLONE, /* to be leased: a copy of the seed, or loaded from the snapshot */
     POOL_VM_BOOT,  /* becomes the snapshot */
     POOL_VM_SEED,  /* loaded from the snapshot, exercised, then copied */
-    POOL_VM_FORK   /* a copy of a frozen sandbox, for the client that asked */
+    POOL_VM_FORK,  /* a copy of a frozen sandbox, for the client that asked */
+    POOL_VM_KEEP   /* a copy of a frozen sandbox, to be written out */
 };
 
 struct pool_vm {
@@ -88,7 +98,8 @@ struct pool_vm {
     void *client;   /* while leased or frozen; of a fork: who waits for it */
     uint64_t lease;
     uint32_t request;       /* fork, or freezing: what the client's question was numbered */
-    struct machine *origin; /* fork: what it is copied from; during the start only */
+    struct machine *origin; /* fork, keep: what it is copied from; during the start only */
+    struct keep *keep;      /* where a kept one is written to */
 };
 
 struct pool_waiter {
@@ -111,6 +122,7 @@ struct pool {
     int n_snapshots;
     TAILQ_HEAD(, pool_vm) vms;
     TAILQ_HEAD(, pool_waiter) waiters;
+    TAILQ_HEAD(, keep) keeps; /* whose machine has been written out, and that go to disk */
     uint32_t n_waiters, starting;
     int64_t saturated_until_ms;
     uint64_t last_lease, leases_total, failures_total;
@@ -129,6 +141,22 @@ void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
 void pool_kick(struct pool *p);
 
+/* A copy of a frozen one that is written out, for client's request id. */
+void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id);
+
+/* pool_keep.c */
+struct keep;
+MUST_CHECK int keep_new(struct pool_vm *vm, struct err *err);
+/* NULL is allowed. */
+void keep_free(struct keep *k);
+/* Have the machine written out: SAVED or FAILED. */
+MUST_CHECK int keep_save(struct pool_vm *vm, struct err *err);
+/* The machine is gone and written out: to disk with it, then the client is answered. Takes k. */
+void keep_store(struct pool *p, struct keep *k);
+/* Kept states that have not been used for a while give their memory back. */
+void keep_forget_idle(struct pool *p, int64_t now_ms);
+void keep_client_gone(struct pool *p, const void *client);
+
 /* pool_exercise.c */
 /* Run the template's exercise in the resumed machine, then let it come to rest: EXERCISED or
  * FAILED. */
@@ -146,6 +174,9 @@ void snapshot_want(struct pool_snapshot *s);
 void snapshot_booted(struct pool_snapshot *s, int64_t boot_ms);
 /* Not to be used for a while; its waiters are told. code: what they are told. */
 void snapshot_refuse(struct pool_snapshot *s, enum err_code code, const char *why);
+/* Forget it: nothing uses it (snapshot_used). */
+void snapshot_drop(struct pool *p, int i);
+bool snapshot_used(const struct pool_snapshot *s);
 void snapshot_retry_due(struct pool *p, int64_t now_ms);
 void snapshot_free(struct pool_snapshot *s);
 const char *snapshot_word(const struct pool_snapshot *s);

@@ -165,6 +165,12 @@ static int find_by_spec(struct pool *p, const char *spec, struct pool_snapshot *
                         struct err *err)
 {
     char name[TEMPLATE_NAME_MAX], digest[TEMPLATE_DIGEST_MAX];
+    size_t prefix = strlen(KEPT_PREFIX);
+    if (strncmp(spec, KEPT_PREFIX, prefix) == 0) {
+        return kept_id_ok(spec + prefix)
+                   ? snapshot_find(p, KEPT_NAME, spec + prefix, false, ret, err)
+                   : err_set(err, ERR_INVALID, "template: " KEPT_PREFIX "ID: 64 hex digits");
+    }
     int rc = template_spec_parse(spec, name, digest, err);
     if (rc < 0) {
         return rc;
@@ -194,6 +200,7 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
         p->saturated_until_ms = now_ms + POOL_SATURATED_MS;
     }
     policy_arrived(&s->rate, now_ms);
+    s->used_ms = now_ms;
     pool_kick(p);
     struct pool_vm *vm = s->waiting == 0 ? best_warm(s) : NULL;
     if (vm && leased_fits(s)) {
@@ -296,8 +303,25 @@ void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease)
     p->callbacks.refused(client, id, &err);
 }
 
+void pool_keep(struct pool *p, void *client, uint32_t id, uint64_t lease)
+{
+    struct err err;
+    struct pool_vm *vm = find_lease(p, lease);
+    if (p->stopping) {
+        (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
+    } else if (!vm || vm->client != client || vm->state != VM_FROZEN) {
+        (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox of this client",
+                      (unsigned long long)lease);
+    } else {
+        pool_vm_keep(vm, client, id);
+        return;
+    }
+    p->callbacks.refused(client, id, &err);
+}
+
 void pool_client_gone(struct pool *p, void *client)
 {
+    keep_client_gone(p, client);
     struct pool_waiter *w = TAILQ_FIRST(&p->waiters);
     while (w) {
         struct pool_waiter *next = TAILQ_NEXT(w, link);

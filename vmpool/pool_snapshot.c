@@ -25,6 +25,9 @@ struct snapshot_job {
                              job runs */
     int rc;               /* of the job */
     bool template_failed; /* read: the template itself is missing or wrong */
+    bool kept;
+    struct kept_manifest chain;
+    uint64_t used; /* read of a kept one: bytes of its RAM */
     struct err err;
 };
 
@@ -52,22 +55,35 @@ void snapshot_free(struct pool_snapshot *s)
     free(s);
 }
 
+bool snapshot_used(const struct pool_snapshot *s)
+{
+    const struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &s->pool->vms, link)
+    {
+        if (vm->snapshot == s) {
+            return true;
+        }
+    }
+    bool still = s->state == SNAPSHOT_READY || s->state == SNAPSHOT_REFUSED ||
+                 (s->kept && s->state == SNAPSHOT_NEW);
+    return !still || s->waiting > 0 || s->keeping > 0 || (s->state == SNAPSHOT_READY && !s->stored);
+}
+
+void snapshot_drop(struct pool *p, int i)
+{
+    assert(i < p->n_snapshots && !snapshot_used(p->snapshots[i]));
+    snapshot_free(p->snapshots[i]);
+    p->snapshots[i] = p->snapshots[--p->n_snapshots];
+}
+
 /* A snapshot that nothing uses and that is not the current one of its template may give its place.
  */
 static bool drop_unused(struct pool *p)
 {
     for (int i = 0; i < p->n_snapshots; i++) {
         struct pool_snapshot *s = p->snapshots[i];
-        bool still = s->state == SNAPSHOT_READY || s->state == SNAPSHOT_REFUSED;
-        const struct pool_vm *vm;
-        bool used = s->waiting > 0 || (s->state == SNAPSHOT_READY && !s->stored);
-        TAILQ_FOREACH(vm, &p->vms, link)
-        {
-            used = used || vm->snapshot == s;
-        }
-        if (still && !used && (!s->current || s->state == SNAPSHOT_REFUSED)) {
-            p->snapshots[i] = p->snapshots[--p->n_snapshots];
-            snapshot_free(s);
+        if (!snapshot_used(s) && (!s->current || s->state == SNAPSHOT_REFUSED)) {
+            snapshot_drop(p, i);
             return true;
         }
     }
@@ -98,6 +114,7 @@ int snapshot_find(struct pool *p, const char *name, const char *digest, bool cur
         found->pool = p;
         (void)snprintf(found->name, sizeof found->name, "%s", name);
         (void)snprintf(found->digest, sizeof found->digest, "%s", digest);
+        found->kept = strcmp(name, KEPT_NAME) == 0 && kept_id_ok(digest);
         found->ram_fd = found->state_fd = -1;
         p->snapshots[p->n_snapshots++] = found;
     }
@@ -119,6 +136,7 @@ static struct snapshot_job *new_job(struct pool_snapshot *s)
     (void)snprintf(j->digest, sizeof j->digest, "%s", s->digest);
     (void)snprintf(j->dir, sizeof j->dir, "%s/snapshots/%s/%s", p->config.home, s->name, s->digest);
     j->host = p->host;
+    j->kept = s->kept;
     j->info = s->info;
     j->manifest = s->manifest;
     j->ram_fd = s->ram_fd;
@@ -183,10 +201,34 @@ static void build(struct pool_snapshot *s)
     pool_vm_start(s, POOL_VM_BOOT);
 }
 
+static void read_kept(struct snapshot_job *j)
+{
+    struct manifest want;
+    const struct manifest *m = &j->chain.machine;
+    j->template_failed = true; /* there is nothing that it could be built from */
+    if ((j->rc = kept_read_manifest(j->home, j->digest, &j->chain, &j->err)) < 0 ||
+        (j->rc = template_load(j->home, m->template_name, m->template_digest, &j->info, &j->err)) <
+            0) {
+        return;
+    }
+    manifest_wanted(&want, &j->host, &j->info);
+    if ((j->rc = manifest_compare(m, &want, &j->err)) < 0 ||
+        (j->rc = kept_load(j->home, j->digest, &j->chain, &j->ram_fd, &j->state_fd, &j->used,
+                           &j->err)) < 0) {
+        return;
+    }
+    j->manifest = *m;
+    j->manifest.ram_bytes_used = j->used;
+}
+
 static void read_work(void *user)
 {
     struct snapshot_job *j = user;
     struct manifest want;
+    if (j->kept) {
+        read_kept(j);
+        return;
+    }
     j->rc = template_load(j->home, j->name, j->digest, &j->info, &j->err);
     if (j->rc < 0) {
         j->template_failed = true;
@@ -217,10 +259,17 @@ static void read_done(void *user)
         s->ram_fd = j->ram_fd;
         s->state_fd = j->state_fd;
         s->manifest = j->manifest;
+        s->chain = j->chain;
         s->stored = true;
+        s->used_ms = mono_ms();
         become_ready(s);
         log_info("snapshot loaded", "template", s->name, "digest", s->digest);
         tell_built(s, NULL);
+        return;
+    }
+    if (s->kept && j->rc == -ERR_NOT_FOUND) { /* whoever asked may fetch it and ask again */
+        s->state = SNAPSHOT_NEW;
+        lease_fail_waiters(s, &j->err);
         return;
     }
     if (j->template_failed) {

@@ -26,8 +26,10 @@
 #define PAGEMAP_OF_FILE (1ull << 61)
 
 struct pending {
-    seed_copied *copied; /* NULL: forgotten */
+    seed_copied *copied; /* NULL: forgotten, or a dump */
+    seed_dumped *dumped; /* NULL: forgotten, or a copy */
     void *user;
+    bool dump;
 };
 
 struct seed {
@@ -61,7 +63,11 @@ static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const 
     struct pending p = s->pending[0];
     s->n_pending--;
     memmove(&s->pending[0], &s->pending[1], (size_t)s->n_pending * sizeof p);
-    if (p.copied) {
+    if (p.dump) {
+        if (p.dumped) {
+            p.dumped(p.user, why);
+        }
+    } else if (p.copied) {
         p.copied(p.user, pidfd >= 0 ? r->pid : 0, pidfd, r->vcpu_tid, why);
     } else if (pidfd >= 0) {
         spawn_kill(pidfd);
@@ -113,6 +119,10 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         return;
     }
     r.why[sizeof r.why - 1] = 0;
+    if (s->pending[0].dump && pidfd < 0) {
+        answer(s, &r, -1, r.why[0] ? r.why : NULL);
+        return;
+    }
     if (pidfd < 0 || r.pid <= 0 || r.vcpu_tid <= 0) {
         if (pidfd >= 0) {
             spawn_kill(pidfd); /* half a copy; it is ours to reap */
@@ -185,7 +195,21 @@ int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copie
     if (rc < 0) {
         return rc;
     }
-    s->pending[s->n_pending++] = (struct pending){ copied, user };
+    s->pending[s->n_pending++] = (struct pending){ .copied = copied, .user = user };
+    return 0;
+}
+
+int seed_dump(struct seed *s, int fd, seed_dumped *dumped, void *user, struct err *err)
+{
+    struct seed_request r = { .kind = SEED_DUMP };
+    if (s->n_pending == PENDING_MAX) {
+        return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    }
+    int rc = ask(s, &r, &fd, 1, err);
+    if (rc < 0) {
+        return rc;
+    }
+    s->pending[s->n_pending++] = (struct pending){ .dumped = dumped, .user = user, .dump = true };
     return 0;
 }
 
@@ -262,6 +286,7 @@ void seed_forget(struct seed *s, const void *user)
     for (int i = 0; s && i < s->n_pending; i++) {
         if (s->pending[i].user == user) {
             s->pending[i].copied = NULL;
+            s->pending[i].dumped = NULL;
         }
     }
 }

@@ -26,5 +26,10 @@ MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_co
 /* Look at what a paused copy has written so far, and have later copies take those pages for their
  * own at once. Nothing more than speed depends on it. copy: its process. */
 MUST_CHECK int seed_learn(struct seed *s, pid_t copy, struct err *err);
+/* The dump is complete (why NULL), or cannot be had. Called as seed_copied is. */
+typedef void seed_dumped(void *user, const char *why);
+/* Have the paused process write the RAM that differs from the file it is mapped from into fd, a
+ * file of zeros (seed_wire.h says how); borrowed. -ERR_UNAVAILABLE when it takes no request. */
+MUST_CHECK int seed_dump(struct seed *s, int fd, seed_dumped *dumped, void *user, struct err *err);
 /* Take a callback back: its copy is killed when it comes. */
 void seed_forget(struct seed *s, const void *user);

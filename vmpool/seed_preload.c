@@ -27,6 +27,11 @@
  * flushed). vmpool tells which pages an earlier copy has written (SEED_PAGES); a new copy takes
  * them for its own in one go while it still has a single thread.
  *
+ * Guest RAM is a sealed file that QEMU is told to share, for then its migration leaves RAM out of
+ * the device state; but it is mapped privately here (mmap), so that nothing is shared in fact. What
+ * the guest has written is thus what this process has of its own in that mapping, and is written
+ * out on request (dump): together with the device state that is the whole machine.
+ *
  * Rules for this file: between the first park and the last release no call may take a lock of libc
  * or allocate. The signal is 33, glibc's own SIGSETXID: no code can block it by the library's
  * functions, and QEMU blocks all others in its threads. QEMU does not change its user after start,
@@ -49,6 +54,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -70,6 +76,12 @@
 #define QMP_FD 4
 #define CHANNEL_FD 5
 #define KERNEL_SA_RESTORER 0x04000000
+#define RAM_FD 3
+#define PAGE_BYTES 4096u
+#define DUMP_PAGES 512u
+/* Documentation/admin-guide/mm/pagemap.rst: present or swapped out; file page or shared */
+#define PAGEMAP_THERE (3ull << 62)
+#define PAGEMAP_OF_FILE (1ull << 61)
 
 struct thread {
     pid_t tid;
@@ -103,6 +115,9 @@ static struct shared *shared;
 static struct seed_range ranges[SEED_RANGES_MAX];
 static int n_ranges;
 static pid_t vmpool_pid;
+static struct stat ram_file; /* st_ino 0: not known */
+static char *ram_at;
+static size_t ram_bytes;
 
 static long futex(_Atomic uint32_t *at, int op, uint32_t value, int ms)
 {
@@ -447,6 +462,65 @@ static void take_pages(const struct seed_request *request, int fd)
     }
 }
 
+/* ---- what the guest has written ---- */
+
+static bool write_at(int fd, const char *data, size_t n, uint64_t at)
+{
+    while (n > 0) {
+        ssize_t w = pwrite(fd, data, n, (off_t)at);
+        if (w < 0 && errno == EINTR) {
+            continue;
+        }
+        if (w <= 0) {
+            return false;
+        }
+        data += w;
+        at += (uint64_t)w;
+        n -= (size_t)w;
+    }
+    return true;
+}
+
+/* The machine is paused. NULL, or why not. */
+static const char *dump(int fd)
+{
+    static uint64_t words[DUMP_PAGES];
+    static uint8_t bits[DUMP_PAGES / 8];
+    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    const char *why = pagemap < 0 ? "no /proc/self/pagemap" : !ram_at ? "RAM is not known" : NULL;
+    for (size_t at = 0; !why && at < ram_bytes; at += DUMP_PAGES * PAGE_BYTES) {
+        size_t pages = (ram_bytes - at) / PAGE_BYTES;
+        pages = pages < DUMP_PAGES ? pages : DUMP_PAGES;
+        off_t from = (off_t)(((uintptr_t)ram_at + at) / PAGE_BYTES * sizeof words[0]);
+        if (pread(pagemap, words, pages * sizeof words[0], from) !=
+            (ssize_t)(pages * sizeof words[0])) {
+            why = "pagemap cannot be read";
+            break;
+        }
+        memset(bits, 0, sizeof bits);
+        for (size_t i = 0; i < pages && !why;) {
+            size_t end = i;
+            while (end < pages && words[end] & PAGEMAP_THERE && !(words[end] & PAGEMAP_OF_FILE)) {
+                bits[end / 8] |= (uint8_t)(1u << end % 8);
+                end++;
+            }
+            if (end > i && !write_at(fd, ram_at + at + i * PAGE_BYTES, (end - i) * PAGE_BYTES,
+                                     at + i * PAGE_BYTES)) {
+                why = "the file of pages cannot be written";
+            }
+            i = end + 1;
+        }
+        if (!why && !write_at(fd, (const char *)bits, (pages + 7) / 8,
+                              SEED_DUMP_MAP(ram_bytes) + at / PAGE_BYTES / 8)) {
+            why = "the file of pages cannot be written";
+        }
+    }
+    if (pagemap >= 0) {
+        (void)close(pagemap);
+    }
+    return why;
+}
+
 static bool receive(struct seed_request *request, int fds[SEED_FDS])
 {
     struct iovec iov = { .iov_base = request, .iov_len = sizeof *request };
@@ -463,7 +537,7 @@ static bool receive(struct seed_request *request, int fds[SEED_FDS])
         n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    size_t n_fds = request->kind == SEED_PAGES ? 1 : SEED_FDS;
+    size_t n_fds = request->kind == SEED_COPY ? SEED_FDS : 1;
     if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(n_fds * sizeof(int))) {
         return false;
     }
@@ -505,6 +579,15 @@ static void *serve(void *arg)
         if (request.kind == SEED_PAGES) {
             take_pages(&request, fds[0]);
             (void)close(fds[0]);
+            continue;
+        }
+        if (request.kind == SEED_DUMP) {
+            const char *not_done = dump(fds[0]);
+            (void)close(fds[0]);
+            (void)snprintf(reply.why, sizeof reply.why, "%s", not_done ? not_done : "");
+            if (!answer(&reply, -1)) {
+                break;
+            }
             continue;
         }
         bool copied = false;
@@ -560,6 +643,29 @@ int madvise(void *at, size_t len, int advice)
     return (int)syscall(SYS_madvise, at, len, advice);
 }
 
+/* See the head of this file. QEMU opens RAM_FD's file anew, so it is known by its inode. */
+void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
+{
+    struct stat st;
+    bool ram = fd >= 0 && ram_file.st_ino != 0 && (flags & MAP_TYPE) == MAP_SHARED &&
+               fstat(fd, &st) == 0 && st.st_ino == ram_file.st_ino && st.st_dev == ram_file.st_dev;
+    if (ram) {
+        flags = (flags & ~MAP_TYPE) | MAP_PRIVATE;
+    }
+    /* NOLINTNEXTLINE(performance-no-int-to-ptr): the system call's own type */
+    void *got = (void *)syscall(SYS_mmap, at, len, prot, flags, fd, offset);
+    if (ram && got != MAP_FAILED && offset == 0) {
+        ram_at = got;
+        ram_bytes = len;
+    }
+    return got;
+}
+
+void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
+{
+    return mmap64(at, len, prot, flags, fd, offset);
+}
+
 /* glibc puts its own handler for this signal at the first pthread_create: ours comes after that.
  * The kernel wants libc's restorer; it is borrowed from a handler that libc installs. */
 static bool install_handler(void)
@@ -591,6 +697,9 @@ static void __attribute__((constructor)) begin(void)
     pthread_t thread;
     uint64_t all = ~(uint64_t)0, mask = 0;
     if (!getenv("BROOD_SEED") || fcntl(SEED_FD, F_GETFD) < 0 || !find_tid_offset()) {
+        return;
+    }
+    if (fstat(RAM_FD, &ram_file) < 0) {
         return;
     }
     (void)unsetenv("LD_PRELOAD");

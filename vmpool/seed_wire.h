@@ -4,9 +4,13 @@
  * vmpool -> seed: struct seed_request. SEED_COPY comes with SEED_FDS fds (the copy's stderr, QMP,
  * agent channel and its own end of such a socket: a copy can be copied in its turn) and is
  * answered; SEED_PAGES with one, a file of n_ranges struct seed_range: the memory that copies write
- * early. It is not answered.
+ * early. It is not answered. SEED_DUMP with one, a file of zeros: the pages of guest RAM that
+ * differ from the file it is mapped from are written there, each at its own offset, then from
+ * SEED_DUMP_MAP(bytes of RAM) on a bit a page, set where one was written (a page of zeros too). It
+ * is answered when all is written.
  *
- * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0.
+ * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0. To SEED_DUMP: pid is 0,
+ * and why is empty when it was done.
  *
  * End of file: no more copies. */
 #pragma once
@@ -19,7 +23,9 @@
 
 #define SEED_RANGES_MAX 4096
 
-enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2 };
+#define SEED_DUMP_MAP(ram_bytes) (ram_bytes)
+
+enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2, SEED_DUMP = 3 };
 
 struct seed_request {
     int32_t kind;

@@ -115,11 +115,22 @@ static void on_frozen(void *client, uint32_t id, uint64_t lease)
     (void)send_message(c, m, NULL, 0);
 }
 
+static void on_kept(void *client, uint32_t id, const char *kept_id, const char *parent_id)
+{
+    struct client *c = client;
+    pool_PoolMessage *m = &c->server->message;
+    *m = (pool_PoolMessage){ .id = id, .which_body = pool_PoolMessage_keep_reply_tag };
+    (void)snprintf(m->body.keep_reply.id, sizeof m->body.keep_reply.id, "%s", kept_id);
+    (void)snprintf(m->body.keep_reply.parent, sizeof m->body.keep_reply.parent, "%s", parent_id);
+    (void)send_message(c, m, NULL, 0);
+}
+
 void server_pool_callbacks(struct pool_callbacks *ret_callbacks)
 {
     ret_callbacks->granted = on_granted;
     ret_callbacks->refused = on_refused;
     ret_callbacks->frozen = on_frozen;
+    ret_callbacks->kept = on_kept;
 }
 
 static void refuse(struct client *c, uint32_t id, enum err_code code, const char *text)
@@ -152,6 +163,9 @@ static void take_packet(struct client *c, size_t n)
     }
     case pool_PoolMessage_freeze_tag:
         pool_freeze(s->pool, c, id, m->body.freeze.lease);
+        return;
+    case pool_PoolMessage_keep_tag:
+        pool_keep(s->pool, c, id, m->body.keep.lease);
         return;
     case pool_PoolMessage_release_tag:
         pool_release(s->pool, c, m->body.release.lease);

@@ -55,9 +55,21 @@ void commit_entry_free(struct commit_entry *e)
         claim_done(&e->claim);
         job_result_done(&e->result);
         branch_results_free(e->branches, e->n_branches);
+        free(e->snapshots);
         manifest_done(&e->artifacts);
         free(e);
     }
+}
+
+void commit_entry_keep(struct commit_entry *e, const struct snapshot_row *row)
+{
+    size_t n = (size_t)e->n_snapshots + 1;
+    struct snapshot_row *rows = realloc(e->snapshots, n * sizeof *rows);
+    if (!rows) {
+        abort();
+    }
+    rows[e->n_snapshots++] = *row;
+    e->snapshots = rows;
 }
 
 static size_t stream_bytes(const struct stream_result *s)
@@ -264,6 +276,8 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
                                          .usage = e->billed ? e->usage : NULL,
                                          .branches = e->branches,
                                          .n_branches = e->n_branches,
+                                         .snapshots = e->snapshots,
+                                         .n_snapshots = e->n_snapshots,
                                          .artifacts = e->artifacts.n > 0 ? &e->artifacts : NULL };
     }
     int64_t start_us = mono_us();

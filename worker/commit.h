@@ -16,6 +16,7 @@
 #include "common/model/retry.h"
 #include "common/model/usage.h"
 #include "common/store/queue.h"
+#include "common/store/snapshots.h"
 #include "worker/inflight.h"
 
 #define COMMIT_QUEUE_MAX 256                /* places, those reserved included */
@@ -34,12 +35,16 @@ struct commit_entry {
     struct usage_record usage[METER_COUNT];
     struct branch_result *branches; /* n_branches; NULL: a plain job */
     int n_branches;
-    struct manifest artifacts; /* of node 0 */
-    int refused;               /* times Postgres refused it when tried alone */
+    struct manifest artifacts;      /* of node 0 */
+    struct snapshot_row *snapshots; /* n_snapshots that the job keeps */
+    int n_snapshots;
+    int refused; /* times Postgres refused it when tried alone */
     struct commit_entry *next;
 };
 struct commit_entry *commit_entry_new(void);
 void commit_entry_free(struct commit_entry *e);
+/* Add a copy of row to what is committed. */
+void commit_entry_keep(struct commit_entry *e, const struct snapshot_row *row);
 
 struct committer;
 

@@ -71,13 +71,16 @@ static void bill(const struct config *c, struct commit_entry *e)
  * renewed) for a while, unless the worker is to end or the claim is lost: no other job would fare
  * better. When vmpool answers that this template's sandboxes do not start, the slot is for the jobs
  * of other templates, and this one comes again later (retry.h). */
-static int lease_patiently(struct slot *s, const char *template_name, bool saturated,
-                           struct lease *ret_lease, struct err *err)
+static int lease_patiently(struct slot *s, const char *template_name,
+                           const struct snapshot_row *from, bool saturated, struct lease *ret_lease,
+                           struct err *err)
 {
     int64_t start_ms = mono_ms();
     for (;;) {
-        int rc = pool_lease(&s->pool, template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
-                            ret_lease, err);
+        int rc = from ? kept_lease(s->shared->kept, &s->pool, from, saturated, s->abort_fd,
+                                   LEASE_WAIT_MS, ret_lease, err)
+                      : pool_lease(&s->pool, template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
+                                   ret_lease, err);
         bool away =
             !s->pool.refused && (rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT);
         int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
@@ -92,14 +95,35 @@ static int lease_patiently(struct slot *s, const char *template_name, bool satur
     }
 }
 
+/* A plain job's machine, kept when the job says so. */
+static void keep_leaf(struct slot *s, const struct node_job *job, enum node_outcome outcome,
+                      const struct snapshot_row *from, struct commit_entry *e)
+{
+    struct snapshot_row row;
+    struct err err = { 0 };
+    if (outcome != NODE_TO_KEEP) {
+        return;
+    }
+    if (pool_freeze(&s->pool, job->lease, s->abort_fd, LEASE_WAIT_MS, &err) < 0) {
+        job_result_warn(&e->result, "keep: %.64s is not kept: %.150s", job->node->keep->name,
+                        err.text);
+    } else if (node_keep(job, &s->pool, &e->claim, from, &e->result, &row)) {
+        commit_entry_keep(e, &row);
+    }
+}
+
 /* Everything between claim and verdict. 0: e->result is complete; else the attempt failed. */
 static int run(struct slot *s, struct job_spec *spec, bool saturated, struct commit_entry *e,
                struct moments *m, struct err *err)
 {
     struct job_result *r = &e->result;
     struct lease lease;
+    struct snapshot_row row;
+    const struct snapshot_row *from = kept_is(spec->template_name) ? &row : NULL;
     int64_t lease_start_us = mono_us();
-    int rc = lease_patiently(s, spec->template_name, saturated, &lease, err);
+    int rc =
+        from ? kept_resolve(s->shared->kept, e->claim.tenant, spec->template_name, &row, err) : 0;
+    rc = rc < 0 ? rc : lease_patiently(s, spec->template_name, from, saturated, &lease, err);
     if (rc < 0) {
         bool may_pass = err_retryable(-rc) || rc == -ERR_STALE;
         e->cause = may_pass ? RETRY_NO_SANDBOX : RETRY_BROKEN;
@@ -116,7 +140,7 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
                  e->claim.job_id);
     }
     if (spec->tree->n > 1) {
-        rc = tree_exec(s, spec, &lease, lease_start_us, m->leased_us, e, err);
+        rc = tree_exec(s, spec, from, &lease, lease_start_us, m->leased_us, e, err);
         m->released_us = mono_us();
         return rc;
     }
@@ -134,6 +158,9 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
     enum node_outcome outcome;
     rc = node_run(&job, r, &set, &outcome, err);
     node_sandbox(&job, m->leased_us, mono_us(), r);
+    if (rc == 0) {
+        keep_leaf(s, &job, outcome, from, e);
+    }
     pool_release(
         &s->pool,
         &lease); /* what follows costs the customer nothing; vmpool kills the VM off our path */
@@ -141,7 +168,6 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
     live_end(&live);
     node_store(&job, e->claim.job_id, &set, &e->artifacts);
     job_result_take_manifest(r, &e->artifacts);
-    node_warn_kept(spec->tree, r);
     return rc;
 }
 

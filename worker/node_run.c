@@ -77,6 +77,24 @@ static void take_artifacts(const struct node_job *j, struct artifact_set *set)
     }
 }
 
+/* A leaf whose state is to be kept. */
+static enum node_outcome settle_leaf(const struct node_job *j, const struct session_job *job,
+                                     struct job_result *r)
+{
+    struct err err = { 0 };
+    const char *name = j->node->keep->name;
+    if (r->verdict != VERDICT_ACCEPTED) {
+        job_result_warn(r, "keep: %.64s is not kept: the verdict is %s", name,
+                        verdict_word(r->verdict));
+        return NODE_JUDGED;
+    }
+    if (j->session->state == SESSION_EXITED && session_settle(j->session, job, &err) < 0) {
+        job_result_warn(r, "keep: %.64s is not kept: %.150s", name, err.text);
+        return NODE_JUDGED;
+    }
+    return NODE_TO_KEEP;
+}
+
 int node_run(const struct node_job *j, struct job_result *r, struct artifact_set *ret_artifacts,
              enum node_outcome *ret_outcome, struct err *err)
 {
@@ -123,6 +141,9 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
             r->verdict = VERDICT_ACCEPTED; /* a leaf that only sets up */
         }
         *ret_outcome = settled && !j->node->leaf ? NODE_SETTLED : NODE_JUDGED;
+        if (j->node->leaf && j->node->keep) {
+            *ret_outcome = settle_leaf(j, &job, r);
+        }
     }
     run_result_join(&before, &r->setup);
     r->setup = before;
@@ -139,14 +160,23 @@ void node_store(const struct node_job *j, const char *job_id, struct artifact_se
     artifacts_done(set);
 }
 
-void node_warn_kept(const struct tree *t, struct job_result *r)
+bool node_keep(const struct node_job *j, struct pool_client *pool, const struct claim *claim,
+               const struct snapshot_row *from, struct job_result *r, struct snapshot_row *ret_row)
 {
-    for (int i = 0; i < t->n; i++) {
-        if (t->nodes[i].keep) {
-            job_result_warn(r, "keep: states are not kept by this version; %.64s is not",
-                            t->nodes[i].keep->name);
-        }
+    struct err err = { 0 };
+    struct kept_ask ask = { .tenant = claim->tenant,
+                            .job_id = claim->job_id,
+                            .attempt = claim->attempt,
+                            .node = j->node->index,
+                            .keep = j->node->keep,
+                            .from = from };
+    int rc = kept_store(j->shared->kept, pool, j->lease, j->abort_fd, &ask, ret_row, &err);
+    if (rc < 0) {
+        job_result_warn(r, "keep: %.64s is not kept: %.150s", j->node->keep->name, err.text);
+        log_warn("state not kept", "job", claim->job_id, "name", j->node->keep->name, "error",
+                 err.text);
     }
+    return rc == 0;
 }
 
 void node_sandbox(const struct node_job *j, int64_t leased_us, int64_t end_us, struct job_result *r)

@@ -12,6 +12,7 @@
 enum node_outcome {
     NODE_JUDGED,  /* r has a verdict: of a leaf, or why an inner node's set-up failed */
     NODE_SETTLED, /* inner: set-up is done, the sandbox may be frozen; r has no verdict */
+    NODE_TO_KEEP, /* as judged: a leaf that is accepted, whose sandbox may be frozen and kept */
 };
 
 struct node_job {
@@ -35,8 +36,11 @@ MUST_CHECK int node_run(const struct node_job *j, struct job_result *r,
  * logged and costs no verdict. */
 void node_store(const struct node_job *j, const char *job_id, struct artifact_set *set,
                 struct manifest *ret_artifacts);
-/* A warning in the job's result for each state that was to be kept: this version keeps none. */
-void node_warn_kept(const struct tree *t, struct job_result *r);
+/* Keep the state of the node's lease, which is frozen: true, and the row in *ret_row. What fails
+ * costs no verdict: a warning in r, the job's result or the node's, says so. */
+MUST_CHECK bool node_keep(const struct node_job *j, struct pool_client *pool,
+                          const struct claim *claim, const struct snapshot_row *from,
+                          struct job_result *r, struct snapshot_row *ret_row);
 /* The sandbox's part of r: engine, snapshot, resources; the billed interval from leased_us (mono)
  * to end_us. */
 void node_sandbox(const struct node_job *j, int64_t leased_us, int64_t end_us,

@@ -19,6 +19,9 @@
 
 static_assert(sizeof(((pool_LeaseReply *)0)->snapshot) <= sizeof(((struct lease *)0)->snapshot),
               "pool.options");
+static_assert(sizeof(((pool_KeepReply *)0)->id) == sizeof(((struct pool_kept *)0)->id) &&
+                  sizeof(((pool_KeepReply *)0)->parent) == sizeof(((struct pool_kept *)0)->parent),
+              "pool.options");
 static_assert(sizeof(((pool_LeaseReply *)0)->engine) <= sizeof(((struct lease *)0)->engine),
               "pool.options");
 
@@ -178,9 +181,15 @@ static int take_lease(const pool_LeaseReply *reply, int fds[LEASE_FDS_MAX], stru
     return 0;
 }
 
-/* One request and its answer. ret_lease NULL: the answer is to be a FreezeReply. */
+/* What an answer is put into; both NULL: it is to be a FreezeReply. */
+struct answer {
+    struct lease *lease;
+    struct pool_kept *kept;
+};
+
+/* One request and its answer. */
 static int ask(struct pool_client *c, const pool_PoolMessage *request, int abort_fd,
-               int64_t deadline_ms, struct lease *ret_lease, struct err *err)
+               int64_t deadline_ms, struct answer ret, struct err *err)
 {
     int rc = send_message(c, request, err);
     if (rc < 0 || (rc = wait_readable(c, abort_fd, deadline_ms, err)) < 0) {
@@ -191,10 +200,15 @@ static int ask(struct pool_client *c, const pool_PoolMessage *request, int abort
     rc = receive(c, &m, fds, err);
     if (rc == 0 && m.id != request->id) {
         rc = err_set(err, ERR_PROTOCOL, "vmpool: answer to another request");
-    } else if (rc == 0 && !ret_lease && m.which_body == pool_PoolMessage_freeze_reply_tag) {
+    } else if (rc == 0 && !ret.lease && !ret.kept &&
+               m.which_body == pool_PoolMessage_freeze_reply_tag) {
         return 0;
-    } else if (rc == 0 && ret_lease && m.which_body == pool_PoolMessage_lease_reply_tag) {
-        rc = take_lease(&m.body.lease_reply, fds, ret_lease, err);
+    } else if (rc == 0 && ret.kept && m.which_body == pool_PoolMessage_keep_reply_tag) {
+        memcpy(ret.kept->id, m.body.keep_reply.id, sizeof ret.kept->id);
+        memcpy(ret.kept->parent, m.body.keep_reply.parent, sizeof ret.kept->parent);
+        return 0;
+    } else if (rc == 0 && ret.lease && m.which_body == pool_PoolMessage_lease_reply_tag) {
+        rc = take_lease(&m.body.lease_reply, fds, ret.lease, err);
     } else if (rc == 0 && m.which_body == pool_PoolMessage_error_tag) {
         c->refused = true;
         rc = pool_error(&m.body.error, err);
@@ -238,7 +252,7 @@ int pool_lease(struct pool_client *c, const char *template_name, bool saturated,
             return rc;
         }
         m.id = ++c->last_id;
-        rc = ask(c, &m, abort_fd, deadline_ms, ret_lease, err);
+        rc = ask(c, &m, abort_fd, deadline_ms, (struct answer){ .lease = ret_lease }, err);
         if (rc == -ERR_CLOSED || rc == -ERR_TIMEOUT || rc == -ERR_STALE) {
             disconnect(c);
         }
@@ -259,7 +273,9 @@ int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t time
     c->refused = false;
     int rc = pool_client_connect(c, err);
     m.id = ++c->last_id;
-    return rc < 0 ? rc : ask(c, &m, abort_fd, mono_ms() + timeout_ms, ret_lease, err);
+    return rc < 0 ? rc
+                  : ask(c, &m, abort_fd, mono_ms() + timeout_ms,
+                        (struct answer){ .lease = ret_lease }, err);
 }
 
 int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd, int64_t timeout_ms,
@@ -273,7 +289,21 @@ int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd, 
         return err_set(err, ERR_CLOSED, "vmpool: the connection of the sandbox is gone");
     }
     m.id = ++c->last_id;
-    return ask(c, &m, abort_fd, mono_ms() + timeout_ms, NULL, err);
+    return ask(c, &m, abort_fd, mono_ms() + timeout_ms, (struct answer){ 0 }, err);
+}
+
+int pool_keep(struct pool_client *c, const struct lease *frozen, int abort_fd, int64_t timeout_ms,
+              struct pool_kept *ret_kept, struct err *err)
+{
+    pool_PoolMessage m = pool_PoolMessage_init_zero;
+    m.which_body = pool_PoolMessage_keep_tag;
+    m.body.keep.lease = frozen->id;
+    c->refused = false;
+    if (c->fd < 0) {
+        return err_set(err, ERR_CLOSED, "vmpool: the connection of the sandbox is gone");
+    }
+    m.id = ++c->last_id;
+    return ask(c, &m, abort_fd, mono_ms() + timeout_ms, (struct answer){ .kept = ret_kept }, err);
 }
 
 void pool_release(struct pool_client *c, struct lease *lease)

@@ -45,6 +45,13 @@ MUST_CHECK int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, i
  * is of no more use. -ERR_UNSUPPORTED: this host's engine cannot. */
 MUST_CHECK int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd,
                            int64_t timeout_ms, struct err *err);
+struct pool_kept {
+    char id[72];     /* of the state: HOME/kept/ID */
+    char parent[72]; /* the next of its chain, "": none */
+};
+/* Have a frozen lease's state written to disk; it stays frozen. */
+MUST_CHECK int pool_keep(struct pool_client *c, const struct lease *frozen, int abort_fd,
+                         int64_t timeout_ms, struct pool_kept *ret_kept, struct err *err);
 /* Close the lease's fds and tell the pool. Never fails: when the pool cannot be told, the
  * connection is closed, which is the same. */
 void pool_release(struct pool_client *c, struct lease *lease);

@@ -550,6 +550,17 @@ static int settle(struct session *s, struct err *err)
     return rc < 0 ? rc : drive(s, err);
 }
 
+int session_settle(struct session *s, const struct session_job *job, struct err *err)
+{
+    assert(s->job == job && s->state == SESSION_EXITED);
+    next_command(s);
+    int rc = settle(s, err);
+    if (rc == 0 && s->state != SESSION_SETTLED) {
+        rc = err_set(err, ERR_PROTOCOL, "guest: %s", s->refused[0] ? s->refused : "not settled");
+    }
+    return rc;
+}
+
 int session_run(struct session *s, const struct session_job *job, struct job_result *r,
                 struct run_result *ret_before, struct run_facts *ret_setup,
                 struct run_facts *ret_run, struct err *err)

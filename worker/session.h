@@ -94,6 +94,9 @@ void session_done(struct session *s);
 MUST_CHECK int session_run(struct session *s, const struct session_job *job, struct job_result *r,
                            struct run_result *ret_before, struct run_facts *ret_setup,
                            struct run_facts *ret_run, struct err *err);
+/* After a session_run whose command has exited: have the machine ready to be frozen. Errors as
+ * session_run's. job is the same. */
+MUST_CHECK int session_settle(struct session *s, const struct session_job *job, struct err *err);
 /* What `more` did after `run`, as one: times and counts summed, peaks the highest, output one
  * behind the other while that is short, the rest of `more`. Both are used up, the sum is in *run.
  */

@@ -11,6 +11,7 @@
 #include "common/store/queue.h"
 #include "worker/commit.h"
 #include "worker/inflight.h"
+#include "worker/kept.h"
 #include "worker/pool_client.h"
 #include "worker/session.h"
 
@@ -21,12 +22,13 @@ struct slot_shared {
     struct inflight *inflight;
     struct committer *committer;
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
-    int slots;                    /* sandboxes that may run at once */
-    atomic_int extra;             /* of these, lent to further branches of jobs that hold a slot */
-    atomic_bool stopping;         /* claim nothing more */
-    atomic_bool giving_up;        /* abort what runs */
-    atomic_int busy;              /* slots with a job now */
-    atomic_int alive;             /* slot threads that have not ended */
+    struct kept *kept;
+    int slots;             /* sandboxes that may run at once */
+    atomic_int extra;      /* of these, lent to further branches of jobs that hold a slot */
+    atomic_bool stopping;  /* claim nothing more */
+    atomic_bool giving_up; /* abort what runs */
+    atomic_int busy;       /* slots with a job now */
+    atomic_int alive;      /* slot threads that have not ended */
 };
 
 struct slot {

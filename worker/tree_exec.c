@@ -52,7 +52,9 @@ struct tree_exec {
     const struct tree *tree;
     struct commit_entry *e;
     struct tree_run run;
-    struct state *states; /* tree->n */
+    struct state *states;            /* tree->n */
+    const struct snapshot_row *from; /* what node 0 started from; NULL: a template */
+    pthread_mutex_t kept_lock;       /* the entry's rows of kept states */
     struct lane lanes[JOB_PARALLEL_MAX];
     int n_busy;
     int done_fd; /* eventfd: a lane has ended */
@@ -102,6 +104,18 @@ static int fork_patiently(struct lane *l, uint64_t from)
     }
 }
 
+/* The state of the lane's node, frozen: kept before anything starts from it or it ends. */
+static void keep_state(struct lane *l, const struct node_job *job, struct job_result *r)
+{
+    struct tree_exec *x = l->x;
+    struct snapshot_row row;
+    if (node_keep(job, &l->pool, &x->e->claim, x->from, r, &row)) {
+        (void)pthread_mutex_lock(&x->kept_lock);
+        commit_entry_keep(x->e, &row);
+        (void)pthread_mutex_unlock(&x->kept_lock);
+    }
+}
+
 static int run_node(struct lane *l)
 {
     struct tree_exec *x = l->x;
@@ -131,7 +145,17 @@ static int run_node(struct lane *l)
         rc = pool_freeze(&l->pool, &l->lease, l->abort_fd, FREEZE_WAIT_MS, &l->err);
     }
     node_sandbox(&job, leased_us, mono_us(), r);
-    if (l->holds && (rc < 0 || l->outcome == NODE_JUDGED)) {
+    if (rc == 0 && l->outcome == NODE_SETTLED && n->keep) {
+        keep_state(l, &job, r);
+    } else if (rc == 0 && l->outcome == NODE_TO_KEEP) {
+        struct err err = { 0 };
+        if (pool_freeze(&l->pool, &l->lease, l->abort_fd, FREEZE_WAIT_MS, &err) == 0) {
+            keep_state(l, &job, r);
+        } else {
+            job_result_warn(r, "keep: %.64s is not kept: %.150s", n->keep->name, err.text);
+        }
+    }
+    if (l->holds && (rc < 0 || l->outcome != NODE_SETTLED)) {
         l->holds = false;
         pool_release(&l->pool, &l->lease);
     }
@@ -470,8 +494,9 @@ static void bill_branches(struct tree_exec *x)
     }
 }
 
-int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
-              int64_t lease_start_us, int64_t leased_us, struct commit_entry *e, struct err *err)
+int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot_row *from,
+              struct lease *first, int64_t lease_start_us, int64_t leased_us,
+              struct commit_entry *e, struct err *err)
 {
     struct tree_exec *x = calloc(1, sizeof *x);
     if (!x) {
@@ -481,9 +506,11 @@ int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
                              .spec = spec,
                              .tree = spec->tree,
                              .e = e,
+                             .from = from,
                              .done_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK),
                              .lease_start_us = lease_start_us,
                              .leased_us = leased_us };
+    (void)pthread_mutex_init(&x->kept_lock, NULL);
     e->branches = branch_results_new(x->tree);
     e->n_branches = x->tree->n - 1;
     x->states = calloc((size_t)x->tree->n, sizeof *x->states);
@@ -520,12 +547,12 @@ int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
     if (rc == 0) {
         sum_up(x);
         bill_branches(x);
-        node_warn_kept(x->tree, &e->result);
     }
     for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
         lane_free(&x->lanes[i]);
     }
     tree_run_done(&x->run);
+    (void)pthread_mutex_destroy(&x->kept_lock);
     free(x->states);
     if (x->done_fd >= 0) {
         (void)close(x->done_fd);

@@ -12,7 +12,9 @@
 #include "worker/slot.h"
 
 /* Fills e's result, branches, artifacts and usage. first: node 0's sandbox, leased by the slot at
- * leased_us (mono) after a request at lease_start_us; used up. 0, or the attempt failed. */
-MUST_CHECK int tree_exec(struct slot *s, const struct job_spec *spec, struct lease *first,
+ * leased_us (mono) after a request at lease_start_us; used up. from: the kept state it was started
+ * from, or NULL. 0, or the attempt failed. */
+MUST_CHECK int tree_exec(struct slot *s, const struct job_spec *spec,
+                         const struct snapshot_row *from, struct lease *first,
                          int64_t lease_start_us, int64_t leased_us, struct commit_entry *e,
                          struct err *err);

@@ -53,6 +53,7 @@ int worker_start(const struct config *config, struct worker **ret_worker, struct
     w->shared.slots = slots;
     w->shared.inflight = inflight_new(slots + COMMIT_QUEUE_MAX);
     int rc = open_objects(config, &w->shared.objects, err);
+    w->shared.kept = kept_new(config, w->shared.objects);
     if (rc == 0) {
         rc = committer_start(config, w->name, w->shared.inflight, &w->shared.committer, err);
     }
@@ -101,6 +102,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
     inflight_free(w->shared.inflight);
+    kept_free(w->shared.kept);
     object_store_free(w->shared.objects);
     free(w->slots);
     free(w);
