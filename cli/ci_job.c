@@ -39,7 +39,7 @@ static json_t *limits_of(const json_t *given)
     return limits;
 }
 
-static int put_setup(const struct brood_json *plan, json_t *job, struct err *err)
+int ci_put_setup(const struct brood_json *plan, json_t *job, struct err *err)
 {
     if (plan->setup.n == 0) {
         return 0;
@@ -152,7 +152,7 @@ int ci_job_make(const struct brood_json *plan, const char *object, const struct 
     if (plan->env && deal->shards > 1) { /* of one shard: with its own, below */
         (void)json_object_set(job, "env", plan->env);
     }
-    rc = rc < 0 ? rc : put_setup(plan, job, err);
+    rc = rc < 0 ? rc : ci_put_setup(plan, job, err);
     rc = rc < 0 ? rc : put_artifacts(plan, job, err);
     rc = rc < 0 ? rc : put_shards(plan, deal, job, err);
     if (rc == 0) {

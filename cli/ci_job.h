@@ -2,9 +2,7 @@
  *
  * Several shards: archive and setup at the root, one branch a shard. One shard: a job without
  * branches, since nothing would share the frozen state.
- *
- * Seam for `keep`: a later version keeps the root's state under a name made of template, setup and
- * the content of key_files, and starts from it. It enters here, as the job's template and keep. */
+ * A plan that starts from a kept state (ci_keep.h) has that as its template and no setup. */
 #pragma once
 #include "cli/brood_json.h"
 #include "cli/ci_deal.h"
@@ -22,5 +20,7 @@ void ci_shard_label(unsigned shard, unsigned shards, char out[CI_LABEL_MAX]);
  * job's rules; the text names the job's field. */
 MUST_CHECK int ci_job_make(const struct brood_json *plan, const char *object,
                            const struct ci_deal *deal, struct job_spec **ret_spec, struct err *err);
+/* The plan's setup as the job's. */
+MUST_CHECK int ci_put_setup(const struct brood_json *plan, json_t *job, struct err *err);
 /* Index of the shard that node is the leaf of, or -1. */
 int ci_shard_of_node(const struct ci_deal *deal, int node);

@@ -78,7 +78,7 @@ bool ci_globs_match(const struct string_list *globs, const char *path, size_t n)
     return false;
 }
 
-static int digest(int dir_fd, const char *path, char hex[OBJECT_HEX + 1], struct err *err)
+int ci_file_digest(int dir_fd, const char *path, char hex[OBJECT_HEX + 1], struct err *err)
 {
     cleanup_close int fd = openat(dir_fd, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
     if (fd < 0) {
@@ -125,7 +125,7 @@ int ci_stale_find(const struct checkout *c, const char *dir, const struct string
             break;
         }
         s.files[s.n].path = f->path;
-        rc = digest(dir_fd, f->path, s.files[s.n].sha256, err);
+        rc = ci_file_digest(dir_fd, f->path, s.files[s.n].sha256, err);
         s.n++;
     }
     if (rc < 0) {

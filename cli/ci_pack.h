@@ -32,5 +32,8 @@ MUST_CHECK int ci_stale_find(const struct checkout *c, const char *dir,
                              struct err *err);
 bool ci_stale_is(const struct ci_stale *s, const char *path, const char *sha256);
 void ci_stale_done(struct ci_stale *s);
+/* SHA-256 of a regular file, as hex. */
+MUST_CHECK int ci_file_digest(int dir_fd, const char *path, char hex[OBJECT_HEX + 1],
+                              struct err *err);
 /* One of the globs matches path[n]. */
 bool ci_globs_match(const struct string_list *globs, const char *path, size_t n);

@@ -9,11 +9,14 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/ci_keep.h"
 #include "cli/ci_options.h"
 #include "cli/ci_summary.h"
 #include "cli/ci_wait.h"
+#include "cli/money.h"
 #include "cli/pages.h"
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/store/snapshots.h"
 
 #define CHECKOUT "."
@@ -62,10 +65,6 @@ static int read_plan(struct ci *c, struct err *err)
             err_set(err, ERR_USAGE,
                     "--timings: needs --test-files or \"test_files\" in brood.json: brood balances "
                     "the files that it deals out itself");
-    }
-    if (rc == 0 && c->o.plan.key_files.n > 0) {
-        (void)fprintf(stderr, "brood: key_files: this version keeps no state between runs; setup "
-                              "runs every time\n");
     }
     return rc;
 }
@@ -120,36 +119,36 @@ static int look(struct ci *c, struct err *err)
     return rc;
 }
 
-static int upload(struct ci *c, struct ci_upload *ret_upload, struct err *err)
+static int upload(struct ci *c, const struct checkout *files, struct ci_upload *ret_upload,
+                  struct err *err)
 {
-    struct object_options options;
-    int rc = object_options_from(&options, &c->cli->config, err);
-    rc = rc < 0 ? rc : object_store_open(&c->store, &options, err);
-    rc = rc < 0 ? rc : ci_pack_upload(&c->checkout, CHECKOUT, c->store, ret_upload, err);
+    int rc = ci_pack_upload(files, CHECKOUT, c->store, ret_upload, err);
     rc = rc < 0 ? rc
                 : store_upload_put(&c->pg, c->cli->config.tenant_default, ret_upload->id.hex,
                                    ret_upload->size_bytes, UPLOAD_TTL_S, err);
     if (rc == 0) {
-        (void)fprintf(stderr, "brood: %zu file%s%s, packed %lld KiB, %s\n", c->checkout.n,
-                      c->checkout.n == 1 ? "" : "s", c->checkout.used_git ? " (git)" : "",
+        (void)fprintf(stderr, "brood: %zu file%s%s, packed %lld KiB, %s\n", files->n,
+                      files->n == 1 ? "" : "s", files->used_git ? " (git)" : "",
                       (long long)((ret_upload->size_bytes + 1023) / 1024),
                       ret_upload->existed ? "stored already" : "uploaded");
     }
     return rc;
 }
 
-static int submit(struct ci *c, struct err *err)
+static int connect_all(struct ci *c, struct err *err)
 {
-    const char *tenant = c->cli->config.tenant_default;
-    cleanup_job_spec struct job_spec *spec = NULL;
-    struct ci_upload up;
-    struct template_info t;
+    struct object_options options;
     int rc = cli_open_pg(c->cli, &c->pg, err);
     rc = rc < 0 ? rc : queue_open(&c->queue, c->cli->config.redis_url, err);
-    rc = rc < 0 ? rc : store_base_get(&c->pg, tenant, c->o.plan.template_name, &t, err);
-    rc = rc < 0 ? rc : upload(c, &up, err);
-    rc = rc < 0 ? rc : ci_job_make(&c->o.plan, up.id.hex, &c->deal, &spec, err);
-    rc = rc < 0 ? rc : job_check_template(spec, &t, err);
+    rc = rc < 0 ? rc : object_options_from(&options, &c->cli->config, err);
+    return rc < 0 ? rc : object_store_open(&c->store, &options, err);
+}
+
+static int submit_spec(struct ci *c, const struct job_spec *spec, const struct template_info *t,
+                       struct err *err)
+{
+    const char *tenant = c->cli->config.tenant_default;
+    int rc = job_check_template(spec, t, err);
     rc = rc < 0 ? rc : store_job_check(&c->pg, tenant, spec, err);
     if (rc < 0) {
         return rc;
@@ -160,6 +159,83 @@ static int submit(struct ci *c, struct err *err)
     rc = rc < 0 ? rc : queue_wake(&c->queue, err);
     c->job = item.ret_id;
     return rc < 0 ? rc : 0;
+}
+
+static int submit(struct ci *c, struct err *err)
+{
+    cleanup_job_spec struct job_spec *spec = NULL;
+    struct ci_upload up;
+    struct template_info t;
+    int rc =
+        store_base_get(&c->pg, c->cli->config.tenant_default, c->o.plan.template_name, &t, err);
+    rc = rc < 0 ? rc : upload(c, &c->checkout, &up, err);
+    rc = rc < 0 ? rc : ci_job_make(&c->o.plan, up.id.hex, &c->deal, &spec, err);
+    return rc < 0 ? rc : submit_spec(c, spec, &t, err);
+}
+
+enum kept { KEPT_NOT, KEPT, KEPT_FAILED };
+
+/* Run set-up and keep its state. KEPT_NOT: the warning says why, and set-up is run with the tests.
+ * KEPT_FAILED: that is the end, c->job is this job. */
+static int set_up(struct ci *c, const struct ci_keep *k, const struct template_info *t,
+                  struct err *err)
+{
+    struct result_row row;
+    cleanup_job_spec struct job_spec *spec = NULL;
+    struct ci_upload up;
+    int rc = upload(c, &k->files, &up, err);
+    rc = rc < 0 ? rc : ci_keep_job(&c->o.plan, k, up.id.hex, &spec, err);
+    rc = rc < 0 ? rc : submit_spec(c, spec, t, err);
+    if (rc < 0) {
+        return rc;
+    }
+    (void)fprintf(stderr, "brood: set-up with %zu key file%s, job %s\n", k->files.n,
+                  k->files.n == 1 ? "" : "s", c->job.text);
+    struct ci_wait w = { .cli = c->cli, .pg = &c->pg, .queue = &c->queue, .job = c->job.text };
+    if ((rc = ci_wait(&w, &row, err)) < 0) {
+        return rc;
+    }
+    const struct job_result *r = row.has_result ? &row.result : NULL;
+    rc = !r || r->verdict != VERDICT_ACCEPTED ? KEPT_FAILED : r->n_warnings > 0 ? KEPT_NOT : KEPT;
+    if (rc == KEPT_NOT) {
+        (void)fprintf(stderr, "brood: %s; set-up runs with the tests\n", r->warnings[0]);
+    }
+    result_row_done(&row);
+    return rc;
+}
+
+/* Start from the state that an earlier run has kept, or keep one. Returns enum kept. */
+static int keep(struct ci *c, struct err *err)
+{
+    const char *tenant = c->cli->config.tenant_default;
+    struct template_info t;
+    struct snapshot_row row;
+    struct ci_keep k;
+    if (!ci_keep_wanted(&c->o.plan)) {
+        return KEPT_NOT;
+    }
+    int rc = store_base_get(&c->pg, tenant, c->o.plan.template_name, &t, err);
+    rc = rc < 0 ? rc : ci_keep_name(&c->o.plan, &t, &c->checkout, CHECKOUT, &k, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = store_snapshot_get(&c->pg, tenant, k.name, &row, err);
+    if (rc == 0 && (row.expires_ms < 0 || row.expires_ms > wall_ms())) {
+        char since[MONEY_TEXT_MAX];
+        duration_format(wall_ms() - row.created_ms, since);
+        (void)fprintf(stderr,
+                      "brood: set-up is skipped: started from its state of %s ago (%s; template, "
+                      "setup and key_files are the same)\n",
+                      since, k.name);
+        rc = KEPT;
+    } else if (rc == 0 || rc == -ERR_NOT_FOUND) {
+        rc = set_up(c, &k, &t, err);
+    }
+    if (rc == KEPT) {
+        ci_keep_use(&k, &c->o.plan);
+    }
+    ci_keep_done(&k);
+    return rc;
 }
 
 /* A branch that has ended: its verdict, and its output. */
@@ -218,7 +294,11 @@ static int run(struct ci *c)
 {
     struct err err;
     struct result_row row;
-    if (read_plan(c, &err) < 0 || look(c, &err) < 0 || submit(c, &err) < 0) {
+    if (read_plan(c, &err) < 0 || look(c, &err) < 0 || connect_all(c, &err) < 0) {
+        return fail(c, &err);
+    }
+    int kept = keep(c, &err);
+    if (kept < 0 || (kept != KEPT_FAILED && submit(c, &err) < 0)) {
         return fail(c, &err);
     }
     (void)fprintf(stderr, "brood: job %s, %u shard%s, batch %s\n", c->job.text, c->deal.shards,

@@ -102,6 +102,9 @@ static int make_link(int work_fd, const guest_File *msg, struct err *err)
     }
     cleanup_close int up = open_parent(work_fd, msg->path);
     const char *name = last_part(msg->path);
+    if (up >= 0) { /* one that an earlier archive left is replaced, as a file is */
+        (void)unlinkat(up, name, 0);
+    }
     if (up < 0 || symlinkat(target, up, name) < 0 ||
         fchownat(up, name, BOOT_UID, BOOT_UID, AT_SYMLINK_NOFOLLOW) < 0) {
         return file_error(err, msg->path);

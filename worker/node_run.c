@@ -114,7 +114,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .steps = steps,
                                .n_steps = steps_of(j, steps),
                                .n_first = runs_on_fork(j),
-                               .keep = j->spec->tree->n > 1,
+                               .keep = j->spec->tree->n > 1 || j->node->keep != NULL,
                                .settle = view.command.argc == 0 || !j->node->leaf,
                                .resume = j->resume,
                                .lease_start_us = j->lease_start_us,

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 #include "common/base/cleanup.h"
 #include "tests/e2e/cli.h"
 
@@ -116,6 +117,45 @@ Test(ci, a_failing_test_is_status_1_and_named)
               r.out.data);
     cr_expect(strstr(r.out.data, "\n      AssertionError: Lists differ"), "%s", r.out.data);
     cr_expect(strstr(r.out.data, "[1/4] "), "output with the shard before it: %s", r.out.data);
+    drop_dir(dir);
+}
+
+Test(ci, a_second_run_starts_from_the_state_of_the_first)
+{
+    char *dir = new_dir();
+    put(dir, "lock", "1\n");
+    put(dir, "old", "old\n");
+    put(dir, "brood.json",
+        "{\"setup\": [\"test ! -e old; test ! -e new; cat lock > made; date +%N >> made\"],"
+        " \"key_files\": [\"lock\"], \"shards\": 2, \"test\": \"cat made; ls\"}");
+    cleanup_e2e_run struct e2e_run first, second, third, none;
+    CI(&first, dir, "--template", "python");
+    cr_assert_eq(first.exit_code, 0, "%s", first.err.data);
+    cr_expect(strstr(first.err.data, "set-up with 1 key file"), "%s", first.err.data);
+    /* another commit, the same key: the state is there, the file that went is not */
+    char path[PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/old", dir);
+    cr_assert_eq(unlink(path), 0);
+    put(dir, "new", "new\n");
+    CI(&second, dir, "--template", "python");
+    cr_assert_eq(second.exit_code, 0, "%s", second.err.data);
+    cr_expect(strstr(second.err.data, "set-up is skipped"), "%s", second.err.data);
+    cr_expect(strstr(second.out.data, "[1/2] new\n") && !strstr(second.out.data, "[1/2] old\n"),
+              "%s", second.out.data);
+    char *made[2] = { strstr(first.out.data, "[1/2] 1\n"), strstr(second.out.data, "[1/2] 1\n") };
+    cr_assert(made[0] && made[1]);
+    cr_expect_eq(strncmp(made[0], made[1], 20), 0, "set-up ran again: %s", second.out.data);
+    /* another key */
+    put(dir, "lock", "2\n");
+    CI(&third, dir, "--template", "python");
+    cr_assert_eq(third.exit_code, 0, "%s", third.err.data);
+    cr_expect(strstr(third.err.data, "set-up with 1 key file"), "%s", third.err.data);
+    cr_expect(strstr(third.out.data, "[1/2] 2\n"), "%s", third.out.data);
+    put(dir, "brood.json",
+        "{\"setup\": [\"true\"], \"key_files\": [\"no-*.such\"], \"test\": \"true\"}");
+    CI(&none, dir, "--template", "python");
+    cr_expect_eq(none.exit_code, 2);
+    cr_expect(strstr(none.err.data, "key_files"), "%s", none.err.data);
     drop_dir(dir);
 }
 
