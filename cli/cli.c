@@ -200,6 +200,7 @@ int cli_open_pg(const struct cli *cli, struct pg *ret_pg, struct err *err)
         pg_close(&pg);
         return rc;
     }
+    pg.viewer = cli->config.tenant_default;
     *ret_pg = pg;
     return 0;
 }

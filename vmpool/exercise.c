@@ -19,6 +19,7 @@
 #define EXERCISE_RUN 1u
 #define EXERCISE_ROUNDS_MIN 2
 #define EXERCISE_OUTPUT_MAX (1u << 20)
+#define EXERCISE_HEARD_MAX (4u << 20) /* bytes of one round: it prints little */
 #define EXERCISE_DISK_MAX (16u << 20)
 #define EXERCISE_PROCESSES_MAX 64u
 #define EXERCISE_FILES_MAX 256u
@@ -35,6 +36,7 @@ struct exercise {
     int64_t until_ms;       /* no round begins after it, once rounds_min are done */
     uint8_t *round;         /* Identity and Run, encoded; NULL while a hello is awaited */
     size_t round_len;
+    size_t heard; /* bytes since the round began */
     exercise_done *done;
     void *user;
     bool in_callback, doomed, finished;
@@ -102,6 +104,7 @@ static bool send_round(struct exercise *e)
     e->rounds--;
     e->rounds_min--;
     e->want = FRAME_READY;
+    e->heard = 0;
     return send(e->fd, e->round, e->round_len, MSG_NOSIGNAL | MSG_DONTWAIT) ==
            (ssize_t)e->round_len;
 }
@@ -139,6 +142,10 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
             (void)snprintf(why, room, "%s", err.text);
             return -1;
         }
+        if (ex.run != EXERCISE_RUN) {
+            (void)snprintf(why, room, "the agent ended run %u, which was not asked for", ex.run);
+            return -1;
+        }
         if (ex.exit_code != 0 || ex.signal != 0 || ex.killed) {
             (void)snprintf(why, room, "the exercise ended with exit code %d, signal %u%s%s",
                            ex.exit_code, ex.signal, ex.exec_error[0] ? ": " : "", ex.exec_error);
@@ -161,6 +168,14 @@ static int take_frame(struct exercise *e, const struct frame *f, char *why, size
     return -1;
 }
 
+/* It ends in logs and in answers to clients. */
+static void make_printable(char *text)
+{
+    for (char *p = text; *p; p++) {
+        *p = *p >= ' ' && *p <= '~' ? *p : '?';
+    }
+}
+
 static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct exercise *e = arg;
@@ -178,6 +193,10 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         finish(e, exercise_closed);
     } else {
         frame_parser_filled(&e->parser, (size_t)n);
+        e->heard += (size_t)n;
+        if (e->heard > EXERCISE_HEARD_MAX) {
+            finish(e, "the agent sends without end");
+        }
     }
     while (!e->finished && !e->doomed) {
         struct frame f;
@@ -189,6 +208,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
         if (rc == -2) {
             finish(e, err.text);
         } else if (rc < 0) {
+            make_printable(why);
             finish(e, why);
         } else if (rc == 1) {
             /* bytes after the last frame would be lost to the worker */

@@ -19,6 +19,8 @@
 static_assert(crypto_hash_sha256_BYTES * 2 == MANIFEST_SHA256_HEX, "hex");
 static_assert(GUEST_ARTIFACT_PATH_MAX == MANIFEST_PATH_BYTES_MAX, "one maximum");
 
+#define SIZE_TOLD_MAX ((uint64_t)1 << 53) /* of a file that is not sent; exact in JSON readers */
+
 enum phase { WAIT_ARTIFACT, IN_DATA, WAIT_END, COLLECTED };
 
 struct intake {
@@ -30,7 +32,7 @@ struct intake {
     uint64_t spooled;
     uint64_t matched; /* bit i: glob i matched something */
     crypto_hash_sha256_state hash;
-    int64_t end_us;
+    int64_t end_us, heard_us;
 };
 
 void artifacts_init(struct artifact_set *set)
@@ -110,7 +112,7 @@ static int take_file(struct intake *in, const guest_Artifact *m, struct artifact
                      struct err *err)
 {
     const struct artifact_limits *l = &in->job->limits;
-    a->size = m->size <= INT64_MAX ? m->size : INT64_MAX;
+    a->size = m->size <= SIZE_TOLD_MAX ? m->size : SIZE_TOLD_MAX;
     switch (m->skipped) {
     case guest_ArtifactSkipped_SKIPPED_NOT:
         break;
@@ -275,11 +277,17 @@ static int on_frame(struct intake *in, const struct frame *f, struct err *err)
 
 static int wait_channel(const struct intake *in, bool sending, short *ret_events, struct err *err)
 {
-    int64_t left_us = in->end_us - mono_us();
+    int64_t now_us = mono_us(), left_us = in->end_us - now_us;
     if (left_us <= 0) {
         return err_set(err, ERR_TIMEOUT, "guest: artifacts: not all within %lld ms",
                        (long long)in->job->timeout_ms);
     }
+    int64_t idle_us = in->heard_us + in->job->idle_ms * 1000 - now_us;
+    if (in->job->idle_ms > 0 && idle_us <= 0) {
+        return err_set(err, ERR_TIMEOUT, "guest: artifacts: nothing for %lld ms",
+                       (long long)in->job->idle_ms);
+    }
+    left_us = in->job->idle_ms > 0 && idle_us < left_us ? idle_us : left_us;
     struct timespec ts = { .tv_sec = left_us / 1000000, .tv_nsec = left_us % 1000000 * 1000 };
     struct pollfd p[2] = { { .fd = in->job->channel_fd,
                              .events = (short)(POLLIN | (sending ? POLLOUT : 0)) },
@@ -319,6 +327,7 @@ static int receive(struct intake *in, struct err *err)
         return err_set(err, ERR_CLOSED, "guest: the channel closed before all artifacts had come");
     }
     frame_parser_filled(in->job->parser, (size_t)n);
+    in->heard_us = mono_us();
     return take_frames(in, err);
 }
 
@@ -383,7 +392,10 @@ int artifacts_receive(const struct artifacts_job *job, struct artifact_set *set,
     assert(set->manifest.n == 0 && set->spool_fd < 0);
     assert(job->globs_len > 0 && job->globs_len <= GLOBS_BYTES_MAX);
     assert(job->limits.files_max <= MANIFEST_FILES_MAX);
-    struct intake in = { .job = job, .set = set, .end_us = mono_us() + job->timeout_ms * 1000 };
+    int64_t now_us = mono_us();
+    struct intake in = {
+        .job = job, .set = set, .end_us = now_us + job->timeout_ms * 1000, .heard_us = now_us
+    };
     int rc = converse(&in, err);
     if (rc < 0) {
         set->manifest.truncated = true;

@@ -23,6 +23,7 @@ struct artifact_limits {
 #define ARTIFACT_FILE_BYTES_DEFAULT (256ull << 20)
 #define ARTIFACT_TOTAL_BYTES_DEFAULT (1024ull << 20)
 #define ARTIFACT_TIMEOUT_MS_DEFAULT 120000
+#define ARTIFACT_IDLE_MS_DEFAULT 30000
 
 struct artifacts_job {
     int channel_fd;
@@ -36,6 +37,7 @@ struct artifacts_job {
     size_t globs_len;
     struct artifact_limits limits;
     int64_t timeout_ms;    /* for all of it */
+    int64_t idle_ms;       /* without a byte; 0: as long as timeout_ms */
     const char *spool_dir; /* folder of a local file system; the file in it has no name */
 };
 

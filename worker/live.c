@@ -13,7 +13,7 @@ void live_start(struct live *l, struct queue *queue, const char *job_id)
 static void flush(struct live *l)
 {
     struct err err = { 0 };
-    if (l->queue && l->pending.len > 0 &&
+    if (l->queue && l->pending.len > 0 && l->pieces++ < LIVE_PIECES_MAX &&
         queue_log_add(l->queue, l->job_id, l->stream, l->pending.data, l->pending.len, &err) < 0) {
         l->queue = NULL;
     }
@@ -28,7 +28,7 @@ void live_add(struct live *l, int stream, const void *data, size_t len)
         flush(l);
     }
     l->stream = stream;
-    while (l->queue && len > 0 && l->total < LIVE_TOTAL_BYTES_MAX) {
+    while (l->queue && len > 0 && l->total < LIVE_TOTAL_BYTES_MAX && l->pieces < LIVE_PIECES_MAX) {
         size_t room = LIVE_BUFFER_BYTES - l->pending.len;
         size_t part = len < room ? len : room;
         struct err err = { 0 };

@@ -1,8 +1,10 @@
 /* Live output of a job with "stream": pieces put on the job's log in Redis while it runs.
  *
  * Theory: pieces are gathered and written at most every LIVE_INTERVAL_MS, or when LIVE_BUFFER_BYTES
- * are full, and never more than LIVE_TOTAL_BYTES_MAX of a job; the stored result is the truth, this
- * is a view of it. A Redis that fails ends the view and not the job. One thread. */
+ * are full or the other stream speaks, and never more than LIVE_TOTAL_BYTES_MAX or LIVE_PIECES_MAX
+ * of a job (streams that take turns byte by byte would cost a round trip each); the stored result
+ * is the truth, this is a view of it. A Redis that fails ends the view and not the job. One thread.
+ */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -12,6 +14,7 @@
 #define LIVE_INTERVAL_MS 20
 #define LIVE_BUFFER_BYTES 32768u
 #define LIVE_TOTAL_BYTES_MAX (4u << 20)
+#define LIVE_PIECES_MAX 16384
 
 struct live {
     struct queue *queue; /* NULL: nothing is published */
@@ -19,6 +22,7 @@ struct live {
     struct buf pending; /* of one stream */
     int stream;
     uint64_t total;
+    int pieces; /* written */
     int64_t last_us;
 };
 

@@ -49,6 +49,7 @@ int node_artifacts_take(struct session *s, int channel_fd, int abort_fd, char *c
                                              .file_bytes_max = ARTIFACT_FILE_BYTES_DEFAULT,
                                              .total_bytes_max = ARTIFACT_TOTAL_BYTES_DEFAULT },
                                  .timeout_ms = ARTIFACT_TIMEOUT_MS_DEFAULT,
+                                 .idle_ms = ARTIFACT_IDLE_MS_DEFAULT,
                                  .spool_dir = spool_dir };
     return artifacts_receive(&job, ret_set, err);
 }

@@ -110,6 +110,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .cpu_fd = j->lease->cpu_fd,
                                .abort_fd = j->abort_fd,
                                .vcpus = j->lease->vcpus,
+                               .memory_mib = j->lease->memory_mib,
                                .spec = &view,
                                .steps = steps,
                                .n_steps = steps_of(j, steps),

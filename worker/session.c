@@ -15,6 +15,8 @@
 #define OUTPUT_GRACE_WALL 10  /* times output_grace_ms */
 #define NEVER_US INT64_MAX
 #define JOINED_OUTPUT_MAX (1u << 20) /* of several steps of set-up together; longer: the last's */
+#define GUEST_CPU_SLACK_US 100000    /* its account is in ticks, and goes on to the very end */
+#define SEND_BYTES_PER_MS 8192       /* the slowest taking of files that is waited for */
 
 const struct session_times session_times_default = {
     .ready_ms = 30000, .start_ms = 30000, .kill_grace_ms = 2000, .output_grace_ms = 500
@@ -192,10 +194,29 @@ static int on_exit_frame(struct session *s, const struct frame *f, int64_t now_u
     return 0;
 }
 
+/* The user's fault is one of files, and those are taken before anything runs. Behind a Kill the
+ * broken limit is the story, whatever else the guest has to say. */
+static int on_error_frame(struct session *s, const struct frame *f, struct err *err)
+{
+    int rc = guest_check_error(f, s->run, &s->user_fault, s->refused, sizeof s->refused, err);
+    if (rc == 0 && s->state == SESSION_RUNNING) {
+        s->user_fault = false;
+        rc = err_set(err, ERR_PROTOCOL, "guest: %s", s->refused);
+    }
+    return rc;
+}
+
+/* Started and Exit answer a Run that is wholly written. While the machine settles none is, though
+ * one was before. */
+static bool answers_no_run(const struct session *s, enum frame_type type)
+{
+    return (type == FRAME_STARTED || type == FRAME_EXIT) && (s->settling || s->run_us == 0);
+}
+
 static int on_frame(struct session *s, const struct frame *f, int64_t now_us, struct err *err)
 {
     int next = session_next(s->state, f->type);
-    if (next < 0 || (s->run_us == 0 && (f->type == FRAME_STARTED || f->type == FRAME_EXIT))) {
+    if (next < 0 || answers_no_run(s, f->type)) {
         return err_set(err, ERR_PROTOCOL, "guest: frame of type %d while %s", (int)f->type,
                        session_state_word(s->state));
     }
@@ -222,7 +243,7 @@ static int on_frame(struct session *s, const struct frame *f, int64_t now_us, st
         rc = s->settling ? 0 : err_set(err, ERR_PROTOCOL, "guest: Settled without Settle");
         break;
     case FRAME_ERROR:
-        rc = guest_check_error(f, s->run, &s->user_fault, s->refused, sizeof s->refused, err);
+        rc = on_error_frame(s, f, err);
         break;
     default:
         assert(!"the table lists only frames handled here");
@@ -324,7 +345,8 @@ static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_u
     int64_t due_us = NEVER_US;
     if (s->state == SESSION_WAIT_READY || s->state == SESSION_WAIT_STARTED) {
         bool ready = s->state == SESSION_WAIT_STARTED;
-        int64_t limit_ms = ready ? t->start_ms : t->ready_ms;
+        int64_t limit_ms =
+            ready ? t->start_ms + (int64_t)(s->out.queued / SEND_BYTES_PER_MS) : t->ready_ms;
         due_us = (ready ? s->wait_us : s->begin_us) + limit_ms * 1000;
         if (now_us >= due_us) {
             return err_set(err, ERR_TIMEOUT, "guest: no answer within %lld ms while %s",
@@ -409,6 +431,26 @@ static int drive(struct session *s, struct err *err)
 
 /* ---- the whole ---- */
 
+static void at_most(int64_t *v, int64_t max)
+{
+    *v = *v < max ? *v : max;
+}
+
+/* What only the guest can know is told as it says, within what its machine can have done. */
+static void bound_reported(const struct session_job *job, struct run_result *run)
+{
+    int64_t machine_bytes = (int64_t)job->memory_mib << 20;
+    at_most(&run->guest_cpu_us, run->wall_us * job->vcpus + GUEST_CPU_SLACK_US);
+    if (job->cpu_fd < 0) {
+        run->cpu_us = run->guest_cpu_us;
+    }
+    if (machine_bytes > 0) { /* the writable layer is memory too */
+        at_most(&run->memory_peak_bytes, machine_bytes);
+        at_most(&run->disk_used_bytes, machine_bytes);
+    }
+    at_most(&run->leftover_processes, GUEST_PIDS_MAX);
+}
+
 static void fill_run(struct session *s, struct run_result *run, struct run_facts *facts)
 {
     bool exited = s->state == SESSION_EXITED;
@@ -419,7 +461,8 @@ static void fill_run(struct session *s, struct run_result *run, struct run_facts
     run->present = true;
     run->warm = s->warm;
     run->cpu_us = s->job->cpu_fd >= 0 ? (ns - s->cpu_base_ns) / 1000 : s->reported.guest_cpu_us;
-    run->wall_us = s->run_us > 0 ? end_us - s->run_us : 0;
+    run->wall_us = s->run_us > 0 && end_us > s->run_us ? end_us - s->run_us : 0;
+    bound_reported(s->job, run);
     capture_result(&s->capture[0], &run->out);
     capture_result(&s->capture[1], &run->err_out);
     *facts = (struct run_facts){ .stop = s->stop, .exited = exited, .disk_full = s->disk_full };
@@ -448,6 +491,11 @@ static void begin(struct session *s, const struct session_job *job)
     s->run = job->resume ? s->run : 0;
     s->refused[0] = 0;
     s->trace = (struct session_trace){ 0 };
+    s->command = NULL; /* the last job's, and gone with it */
+    s->stop = STOP_NONE;
+    s->run_us = s->over_us = s->kill_us = 0;
+    s->stdin_left = (struct bytes){ 0 };
+    s->stdin_credit = 0;
     s->cpu_base_ns = 0;
     s->parser.start = s->parser.end = 0;
     s->parser.broken = 0;
@@ -547,7 +595,14 @@ static int settle(struct session *s, struct err *err)
     s->settling = true;
     s->stop = STOP_NONE;
     int rc = outq_bare(&s->out, FRAME_SETTLE, err);
-    return rc < 0 ? rc : drive(s, err);
+    if (rc < 0 || (rc = drive(s, err)) < 0) {
+        return rc;
+    }
+    if (s->state == SESSION_REFUSED && !s->user_fault) {
+        return err_set(err, ERR_PROTOCOL, "guest: %s", s->refused);
+    }
+    assert(s->state == SESSION_SETTLED || s->state == SESSION_REFUSED);
+    return 0;
 }
 
 int session_settle(struct session *s, const struct session_job *job, struct err *err)

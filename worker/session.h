@@ -34,6 +34,7 @@ struct session_job {
     int cpu_fd;     /* schedstat of the vCPU thread; -1: the guest's own figure is used */
     int abort_fd;   /* readable: end at once with -ERR_STALE; -1: never */
     int vcpus;      /* >= 1 */
+    int memory_mib; /* of the machine, which bounds what the guest may claim; 0: not known */
     const struct job_spec *spec;       /* files, env, command, stdin */
     const struct job_file *more_files; /* n_more_files before the spec's own: an archive's */
     int n_more_files;

@@ -24,6 +24,10 @@ enum {
     COL_SETUP_OUT,
     COL_SETUP_ERR
 };
+/* The job is the viewer's. */
+#define OF_VIEWER(n)                                                                               \
+    " AND (" n "::text IS NULL OR EXISTS (SELECT FROM jobs j WHERE j.id = $1::uuid AND "           \
+    "j.tenant = " n "::text))"
 #define HEAD_COLUMNS                                                                               \
     "SELECT node::int8, parent::int8, leaf::int::int8, score_micro::int8, weight, tries::int8, "   \
     "path,"                                                                                        \
@@ -31,7 +35,7 @@ enum {
 #define FROM_NODE                                                                                  \
     " FROM branch_results WHERE job_id = $1::uuid AND attempt = (SELECT attempt FROM results "     \
     "WHERE "                                                                                       \
-    "job_id = $1::uuid) AND node > $2::int ORDER BY node LIMIT $3::int"
+    "job_id = $1::uuid) AND node > $2::int" OF_VIEWER("$4") " ORDER BY node LIMIT $3::int"
 static const struct statement branch_page = {
     "branch_page", HEAD_COLUMNS
     ", stdout_head, stdout_tail, stderr_head, stderr_tail, setup_stdout, setup_stderr" FROM_NODE
@@ -39,13 +43,13 @@ static const struct statement branch_page = {
 static const struct statement branch_heads = { "branch_heads", HEAD_COLUMNS
                                                ", ''::bytea, ''::bytea, ''::bytea, ''::bytea, "
                                                "''::bytea, ''::bytea" FROM_NODE };
-/* $2 only this node or -1, $3 node and $4 place behind which, $5 max */
+/* $2 only this node or -1, $3 node and $4 place behind which, $5 max, $6 viewer */
 static const struct statement artifact_page = {
     "artifact_page",
     "SELECT node::int8, path, sha256, size_bytes, mode::int8, type, target, stored::int::int8,"
     " reason, change::int8, ord::int8 FROM artifacts WHERE job_id = $1::uuid"
-    " AND ($2::int < 0 OR node = $2::int) AND (node, ord) > ($3::int, $4::int)"
-    " ORDER BY node, ord LIMIT $5::int"
+    " AND ($2::int < 0 OR node = $2::int) AND (node, ord) > ($3::int, $4::int)" OF_VIEWER(
+        "$6") " ORDER BY node, ord LIMIT $5::int"
 };
 
 static int no_job(const char *id, struct err *err)
@@ -100,6 +104,7 @@ int store_branches(struct pg *pg, const char *job_id, int after_node, int max, b
     pg_add_text(&p, job_id);
     pg_add_int(&p, after_node);
     pg_add_int(&p, max);
+    pg_add_text(&p, pg->viewer);
     cleanup_pgresult PGresult *res = NULL;
     int n = pg_run(pg, with_output ? &branch_page : &branch_heads, &p, true, &res, err);
     for (int i = 0; i < n; i++) {
@@ -174,6 +179,7 @@ int store_artifacts(struct pg *pg, const char *job_id, int only_node, int after_
     pg_add_int(&p, after_node);
     pg_add_int(&p, after_ord);
     pg_add_int(&p, max);
+    pg_add_text(&p, pg->viewer);
     cleanup_pgresult PGresult *res = NULL;
     int n = pg_run(pg, &artifact_page, &p, true, &res, err);
     for (int i = 0; i < n; i++) {

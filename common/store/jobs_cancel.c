@@ -12,10 +12,13 @@
 
 #define UNFINISHED "state IN ('queued','scheduled','running','retrying')"
 
-/* $1 batch, $2 max, $3 verdict, $4 detail */
+/* $1 batch, $2 max, $3 verdict, $4 detail, $5 viewer */
 static const struct statement cancel = {
-    "cancel", "WITH pick AS (SELECT id FROM jobs WHERE batch_id = $1::uuid AND " UNFINISHED
-              "  ORDER BY id LIMIT $2::int FOR UPDATE),"
+    "cancel",
+    "WITH pick AS (SELECT id FROM jobs WHERE batch_id = $1::uuid AND " UNFINISHED
+    "  AND " PG_VIEWER(
+        "tenant",
+        "$5") "  ORDER BY id LIMIT $2::int FOR UPDATE),"
               " u AS (UPDATE jobs j SET state = 'cancelled', verdict = $3, "
               "finished_at = clock_timestamp()"
               "  FROM pick WHERE j.id = pick.id RETURNING j.id, j.attempt),"
@@ -58,6 +61,7 @@ int store_cancel(struct pg *pg, const char *batch_id, int max, struct id *ret_id
     pg_add_int(&p, max);
     pg_add_text(&p, verdict_word(VERDICT_CANCELLED));
     pg_add_text(&p, detail);
+    pg_add_text(&p, pg->viewer);
     cleanup_pgresult PGresult *res = NULL;
     rc = pg_run(pg, &cancel, &p, false, &res, err);
     return rc < 0 ? rc : take_ids(res, ret_ids, max);

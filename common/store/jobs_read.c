@@ -44,16 +44,19 @@ enum {
                          "   sum(measured_ms) FILTER (WHERE meter = 'vcpu_seconds') AS measured"   \
                          "   FROM usage_records WHERE job_id = j.id) u ON true"
 
-static const struct statement batch_results = {
-    "batch_results", ROW_SQL " WHERE j.batch_id = $1::uuid ORDER BY j.seq, j.id"
+static const struct statement batch_results = { "batch_results", ROW_SQL
+                                                " WHERE j.batch_id = $1::uuid AND " PG_VIEWER(
+                                                    "j.tenant", "$2") " ORDER BY j.seq, j.id" };
+static const struct statement one_job = {
+    "one_job", ROW_SQL " WHERE j.id = $1::uuid AND " PG_VIEWER("j.tenant", "$2")
 };
-static const struct statement one_job = { "one_job", ROW_SQL " WHERE j.id = $1::uuid" };
 static const struct statement batch_counts = {
     "batch_counts", "SELECT state, coalesce(verdict, 'none'), count(*) FROM jobs WHERE batch_id = "
-                    "$1::uuid GROUP BY 1, 2"
+                    "$1::uuid AND " PG_VIEWER("tenant", "$2") " GROUP BY 1, 2"
 };
-static const struct statement batch_there = { "batch_there",
-                                              "SELECT 1 FROM batches WHERE id = $1::uuid" };
+static const struct statement batch_there = {
+    "batch_there", "SELECT 1 FROM batches WHERE id = $1::uuid AND " PG_VIEWER("tenant", "$2")
+};
 static const struct statement latest_batch = {
     "latest_batch",
     "SELECT id::text FROM batches WHERE tenant = $1 ORDER BY created_at DESC, id DESC LIMIT 1"
@@ -175,6 +178,7 @@ int store_results(struct pg *pg, const char *batch_id, result_fn fn, void *ctx, 
     }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, batch_id);
+    pg_add_text(&p, pg->viewer);
     if (!PQsendQueryPrepared(pg->conn, batch_results.name, p.n, p.values, p.lengths, p.formats,
                              1) ||
         !PQsetSingleRowMode(pg->conn)) {
@@ -194,6 +198,7 @@ int store_job(struct pg *pg, const char *job_id, struct result_row *ret_row, str
     }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, job_id);
+    pg_add_text(&p, pg->viewer);
     cleanup_pgresult PGresult *res = NULL;
     rc = pg_run(pg, &one_job, &p, true, &res, err);
     if (rc < 0) {
@@ -224,6 +229,7 @@ int store_batch_counts(struct pg *pg, const char *batch_id, struct batch_counts 
     }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, batch_id);
+    pg_add_text(&p, pg->viewer);
     cleanup_pgresult PGresult *res = NULL;
     rc = pg_run(pg, &batch_counts, &p, false, &res, err);
     if (rc < 0) {

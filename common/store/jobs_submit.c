@@ -47,7 +47,9 @@ static const struct statement insert_jobs = {
 static const struct statement find_job = {
     "find_job",
     "SELECT id::text, spec_hash = $4 FROM jobs WHERE tenant = $1 AND idempotency_key = $2"
-    " UNION ALL SELECT id::text, spec_hash = $4 FROM jobs WHERE id = $3::uuid LIMIT 1"
+    " UNION ALL SELECT id::text, spec_hash = $4 FROM jobs WHERE id = $3::uuid AND tenant = $1 "
+    "LIMIT "
+    "1"
 };
 
 static char *labels_text(const struct job_spec *spec)
@@ -184,6 +186,10 @@ static int look_up(struct pg *pg, const char *tenant, struct submit_item *item, 
     if (rc < 0) {
         return rc;
     }
+    if (rc == 0 && item->id) { /* no word of whose it is */
+        (void)err_set(&item->ret_error, ERR_CONFLICT, "job: the id %s is taken", item->ret_id.text);
+        return 0;
+    }
     if (rc == 0) {
         return err_set(err, ERR_DB, "Postgres: a job was neither inserted nor found");
     }
@@ -240,7 +246,8 @@ static int open_batch(struct pg *pg, const char *tenant, const char *batch_id,
         return rc;
     }
     if (rc == 0 || strcmp(PQgetvalue(res, 0, 0), tenant) != 0) {
-        return err_set(err, ERR_CONFLICT, "batch: %s belongs to another tenant", batch_id);
+        return err_set(err, ERR_CONFLICT, "batch: %s cannot be added to: it is not this tenant's",
+                       batch_id);
     }
     return 0;
 }

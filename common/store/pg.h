@@ -19,6 +19,8 @@ struct pg {
     const void *prepared[PG_STATEMENTS_MAX];
     int n_prepared;
     bool has_intake; /* the temporary table of store_submit was made */
+    const char *viewer; /* tenant that this connection reads and cancels for, borrowed; NULL: the
+                           service itself, which sees all. What is not the viewer's is not found. */
 };
 
 /* Connect. url: a libpq connection string or URI. -ERR_UNAVAILABLE when the server cannot be

@@ -18,6 +18,9 @@ struct statement {
 
 #define PG_PARAMS_MAX 40
 
+/* A condition: the row is of the tenant that pg.viewer names, or the service itself asks. */
+#define PG_VIEWER(column, param) "(" param "::text IS NULL OR " column " = " param "::text)"
+
 struct pg_params {
     const char *values[PG_PARAMS_MAX];
     int lengths[PG_PARAMS_MAX];

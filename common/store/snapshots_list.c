@@ -8,10 +8,10 @@
 #include "common/store/snapshots_internal.h"
 
 static const struct statement list_snapshots = {
-    "snapshot_list",
-    SNAPSHOT_SELECT " WHERE s.tenant = $1 AND ($2::uuid IS NULL OR (s.created_at, s.id) > (SELECT "
-                    "created_at, id FROM "
-                    "snapshots WHERE id = $2::uuid)) ORDER BY s.created_at, s.id LIMIT $3::int"
+    "snapshot_list", SNAPSHOT_SELECT
+    " WHERE s.tenant = $1 AND ($2::uuid IS NULL OR (s.created_at, s.id) > (SELECT "
+    "created_at, id FROM "
+    "snapshots WHERE id = $2::uuid AND tenant = $1)) ORDER BY s.created_at, s.id LIMIT $3::int"
 };
 static const struct statement known_names = {
     "snapshot_names", "SELECT name FROM snapshots WHERE tenant = $1 AND name IS NOT NULL"

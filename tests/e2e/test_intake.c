@@ -1,5 +1,6 @@
 /* The intake stream: what a trusted client does without us, with redis-cli alone. */
 #include <criterion/criterion.h>
+#include <stdlib.h>
 #include <string.h>
 #include "common/base/cleanup.h"
 #include "common/base/id.h"
@@ -55,6 +56,16 @@ Test(intake, the_tenant_is_the_one_named)
 {
     struct id batch = id_new();
     xadd(hello, batch.text, "acme");
+    cr_assert(e2e_sql_becomes(1, E2E_BATCH_MS,
+                              "SELECT count(*) FROM jobs WHERE batch_id = '%s' AND state = "
+                              "'completed'",
+                              batch.text));
+    struct e2e_run r;
+    E2E_BROOD(&r, E2E_SHORT_MS, "results", batch.text); /* as the tenant default */
+    cr_expect_eq(r.out.len, 0, "another tenant's results are shown");
+    cr_expect_neq(r.exit_code, 0);
+    e2e_run_done(&r);
+    (void)setenv("BROOD_TENANT_DEFAULT", "acme", 1);
     json_decref(results_of(batch.text, 1));
     cr_expect_eq(
         e2e_sql("SELECT count(*) FROM jobs WHERE batch_id = '%s' AND tenant = 'acme'", batch.text),
