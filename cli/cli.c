@@ -10,6 +10,8 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
+#include "common/base/secret_key.h"
+#include "common/model/secrets.h"
 #include "common/base/cleanup.h"
 #include "common/store/jobs.h"
 
@@ -181,6 +183,18 @@ int cli_fail_text(int code, const char *fmt, ...)
 bool cli_out_ok(void)
 {
     return !ferror(stdout);
+}
+
+int cli_seal(const struct cli *cli, struct job_spec *spec, struct err *err)
+{
+    uint8_t key[SECRET_KEY_BYTES];
+    if (spec->n_secrets == 0) {
+        return 0;
+    }
+    int rc = secret_key_load(&cli->config, true, key, err);
+    rc = rc < 0 ? rc : secrets_seal(spec, key, cli->config.tenant_default, err);
+    explicit_bzero(key, sizeof key);
+    return rc;
 }
 
 int cli_open_pg(const struct cli *cli, struct pg *ret_pg, struct err *err)

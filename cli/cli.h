@@ -90,6 +90,9 @@ int cli_exit_code(const struct err *err);
 
 /* Connect, with the schema's version checked: an older one is an error that names `brood migrate`.
  */
+/* Seal the job's secrets with the home's key, for tenant.default; before every store_submit. */
+struct job_spec;
+MUST_CHECK int cli_seal(const struct cli *cli, struct job_spec *spec, struct err *err);
 MUST_CHECK int cli_open_pg(const struct cli *cli, struct pg *ret_pg, struct err *err);
 /* "latest" or a UUID -> *ret_id. */
 MUST_CHECK int cli_batch_id(const struct cli *cli, struct pg *pg, const char *text,

@@ -150,6 +150,7 @@ static int submit_spec(struct ci *c, const struct job_spec *spec, const struct t
     const char *tenant = c->cli->config.tenant_default;
     int rc = job_check_template(spec, t, err);
     rc = rc < 0 ? rc : store_job_check(&c->pg, tenant, spec, err);
+    rc = rc < 0 ? rc : cli_seal(c->cli, spec, err);
     if (rc < 0) {
         return rc;
     }

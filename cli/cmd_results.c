@@ -176,10 +176,10 @@ static int write_all(struct cli *cli, struct pg *pg, const char *batch, const st
         return rc;
     }
     FILE *closing = TAKE_PTR(file);
-    if (fclose(closing) != 0 && rc == 0) {
+    if (fclose(closing) != 0 && rc >= 0) {
         rc = err_sys(err, "--out %s", o->out);
     }
-    if (rc == 0 && rename(tmp, o->out) < 0) {
+    if (rc >= 0 && rename(tmp, o->out) < 0) {
         rc = err_sys(err, "--out %s", o->out);
     }
     if (rc < 0) {

@@ -343,7 +343,7 @@ static int finish(struct session *s, const struct opts *o, const struct result_r
     return exit_status(row);
 }
 
-static int submit_one(struct session *s, const struct job_spec *spec, struct err *err)
+static int submit_one(struct session *s, struct job_spec *spec, struct err *err)
 {
     struct template_info t;
     struct submit_item item = { .spec = spec };
@@ -352,7 +352,7 @@ static int submit_one(struct session *s, const struct job_spec *spec, struct err
         (rc = queue_open(&s->queue, s->cli->config.redis_url, err)) < 0 ||
         (rc = store_base_get(&s->pg, s->cli->config.tenant_default, spec->template_name, &t, err)) <
             0 ||
-        (rc = job_check_template(spec, &t, err)) < 0 ||
+        (rc = job_check_template(spec, &t, err)) < 0 || (rc = cli_seal(s->cli, spec, err)) < 0 ||
         (rc = store_submit(&s->pg, s->cli->config.tenant_default, NULL, NULL, 0, &item, 1, true,
                            err)) < 0 ||
         (rc = queue_wake(&s->queue, err)) < 0) {

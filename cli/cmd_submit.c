@@ -242,6 +242,11 @@ static int flush_chunk(struct submission *s, struct err *err)
 static int add_job(struct submission *s, struct job_spec *spec, int line, struct err *err)
 {
     assert(s->n_items < SUBMIT_MAX);
+    int rc = cli_seal(s->cli, spec, err);
+    if (rc < 0) {
+        job_spec_free(spec);
+        return rc;
+    }
     s->items[s->n_items] = (struct submit_item){ .spec = spec };
     s->line_numbers[s->n_items++] = line;
     s->bytes += spec->canonical_len;

@@ -4,12 +4,15 @@
  * the database cannot hold): it alone is refused. A server's: the whole turn is given up, the
  * entries stay pending and are taken again. */
 #include <assert.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/log.h"
+#include "common/base/secret_key.h"
+#include "common/model/secrets.h"
 #include "scheduler/pick.h"
 #include "common/store/snapshots.h"
 #include "scheduler/scheduler.h"
@@ -47,6 +50,20 @@ struct id scheduler_job_id(const char *stream_id, const uint8_t spec_hash[32])
     return id;
 }
 
+static int seal(const struct scheduler *s, struct job_spec *spec, const char *tenant,
+                struct err *err)
+{
+    uint8_t key[SECRET_KEY_BYTES];
+    int rc = secret_key_load(s->config, true, key, err);
+    if (rc < 0) {
+        err->code = ERR_UNAVAILABLE; /* not the entry's fault, whatever it is */
+        return -ERR_UNAVAILABLE;
+    }
+    rc = secrets_seal(spec, key, tenant, err);
+    sodium_memzero(key, sizeof key);
+    return rc;
+}
+
 static int check(struct scheduler *s, const struct intake_entry *e, struct candidate *c,
                  struct err *err)
 {
@@ -72,6 +89,9 @@ static int check(struct scheduler *s, const struct intake_entry *e, struct candi
     rc = rc < 0 ? rc : job_check_template(c->spec, &t, err);
     rc = rc < 0 ? rc : store_job_check(&s->pg, tenant, c->spec, err);
     if (rc < 0) {
+        return rc;
+    }
+    if (c->spec->n_secrets > 0 && (rc = seal(s, c->spec, tenant, err)) < 0) {
         return rc;
     }
     uint8_t hash[32];

@@ -14,6 +14,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/config.h"
 #include "common/base/log.h"
+#include "common/base/secret_key.h"
 #include "vmpool/engine.h"
 #include "vmpool/pool.h"
 #include "vmpool/server.h"
@@ -273,6 +274,7 @@ int main(int argc, char **argv)
     if (rc == 0) {
         int level = log_level_parse(c->log_level);
         log_init("vmpool", level < 0 ? LOG_INFO : (enum log_level)level, 2);
+        secret_no_core_file(); /* QEMU's too: a machine's memory */
         (void)signal(SIGPIPE, SIG_IGN);
         if (strcmp(a.command, "probe") == 0) {
             rc = probe(a.json, &err);

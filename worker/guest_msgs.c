@@ -81,8 +81,10 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
         rc = pack(m->argv.bytes, GUEST_ARGV_MAX, &m->argv.size, cmd->argv[i],
                   strlen(cmd->argv[i]) + 1, err);
     }
-    for (int i = 0; i < spec->n_env && rc == 0; i++) {
-        const struct job_pair *e = &spec->env[i];
+    assert(spec->n_secrets == 0 || !spec->secrets_sealed);
+    for (int i = 0; i < spec->n_env + spec->n_secrets && rc == 0; i++) {
+        const struct job_pair *e =
+            i < spec->n_env ? &spec->env[i] : &spec->secrets[i - spec->n_env];
         rc = pack(m->env.bytes, GUEST_ENV_MAX, &m->env.size, e->key, strlen(e->key), err);
         if (rc == 0) {
             rc = pack(m->env.bytes, GUEST_ENV_MAX, &m->env.size, "=", 1, err);

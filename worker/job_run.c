@@ -3,12 +3,15 @@
 #include <assert.h>
 #include <inttypes.h>
 #include <poll.h>
+#include <sodium.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/secret_key.h"
+#include "common/model/secrets.h"
 #include "worker/bill.h"
 #include "worker/node_run.h"
 #include "worker/tree_exec.h"
@@ -171,6 +174,20 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
     return rc;
 }
 
+/* Only here and in the Run message are they plain. */
+static int open_secrets(const struct slot *s, const char *tenant, struct job_spec *spec,
+                        struct err *err)
+{
+    uint8_t key[SECRET_KEY_BYTES];
+    if (spec->n_secrets == 0) {
+        return 0;
+    }
+    int rc = secret_key_load(s->shared->config, false, key, err);
+    rc = rc < 0 ? rc : secrets_open(spec, key, tenant, err);
+    sodium_memzero(key, sizeof key);
+    return rc;
+}
+
 void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool saturated)
 {
     struct moments m = { .claimed_us = mono_us() };
@@ -187,7 +204,8 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
         (void)err_prefix(&err, "the claimed job is not valid");
     } else {
         (void)snprintf(e->template_name, sizeof e->template_name, "%s", spec->template_name);
-        rc = run(s, spec, saturated, e, &m, &err);
+        rc = open_secrets(s, e->claim.tenant, spec, &err);
+        rc = rc < 0 ? rc : run(s, spec, saturated, e, &m, &err);
     }
     free(e->claim.spec);
     e->claim.spec = NULL;

@@ -11,6 +11,7 @@
 
 #include "common/base/config.h"
 #include "common/base/log.h"
+#include "common/base/secret_key.h"
 #include "worker/worker.h"
 
 #define DRAIN_MS 30000
@@ -122,5 +123,6 @@ int main(int argc, char **argv)
         return 0;
     }
     log_init("worker", (enum log_level)level, STDERR_FILENO);
+    secret_no_core_file();
     return serve(&config);
 }

@@ -84,6 +84,7 @@ void job_spec_free(struct job_spec *spec)
     free_commands(spec->steps, spec->n_steps);
     free_command(&spec->command);
     free_command(&spec->on_fork);
+    job_free_secrets(spec);
     free(spec->stdin_data.data);
     free_pairs(spec->env, spec->n_env);
     free_pairs(spec->labels, spec->n_labels);

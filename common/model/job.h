@@ -23,6 +23,8 @@
 #define JOB_ARGV_BYTES_MAX 36000 /* of argv and args, NULs included */
 #define JOB_ENV_MAX 128
 #define JOB_ENV_BYTES_MAX 16000
+#define JOB_SECRETS_MAX 32
+#define JOB_SECRETS_BYTES_MAX 3500 /* names and values; with env they fit one Run */
 #define JOB_LABELS_MAX 32
 #define JOB_LABEL_KEY_MAX 64    /* bytes */
 #define JOB_LABEL_VALUE_MAX 256 /* bytes */
@@ -178,6 +180,9 @@ struct job_spec {
     struct bytes stdin_data;
     struct job_pair *env;
     int n_env;
+    struct job_pair *secrets; /* variables like env's; see secrets.h */
+    int n_secrets;
+    bool secrets_sealed; /* their values are, as in the canonical form; a worker opens them */
     struct job_pair *labels;
     int n_labels;
     struct job_expect expect;

@@ -13,11 +13,30 @@
 
 #include "common/model/tree.h"
 
-static const char *const job_fields[] = {
-    "template", "name",   "files",     "archive", "setup",           "command", "args",  "stdin",
-    "env",      "expect", "limits",    "labels",  "idempotency_key", "stream",  "tests", "branches",
-    "parallel", "stop",   "isolation", "keep",    "artifacts",       "on_fork", NULL
-};
+static const char *const job_fields[] = { "template",
+                                          "name",
+                                          "files",
+                                          "archive",
+                                          "setup",
+                                          "command",
+                                          "args",
+                                          "stdin",
+                                          "env",
+                                          "expect",
+                                          "limits",
+                                          "labels",
+                                          "idempotency_key",
+                                          "stream",
+                                          "tests",
+                                          "branches",
+                                          "parallel",
+                                          "stop",
+                                          "isolation",
+                                          "keep",
+                                          "artifacts",
+                                          "on_fork",
+                                          "secrets",
+                                          NULL };
 
 static int read_template(const json_t *root, struct job_spec *spec, struct err *err)
 {
@@ -180,7 +199,7 @@ static int read_command(const json_t *root, struct job_spec *spec, struct err *e
     return 0;
 }
 
-static int set_canonical(const json_t *root, struct job_spec *spec, struct err *err)
+int job_set_canonical(const json_t *root, struct job_spec *spec, struct err *err)
 {
     spec->canonical = json_dumps(root, JSON_SORT_KEYS | JSON_COMPACT | JSON_ENSURE_ASCII);
     if (!spec->canonical) {
@@ -227,6 +246,7 @@ static int read_fields(const json_t *root, struct job_spec *spec, struct err *er
                 : job_read_artifacts(json_object_get(root, "artifacts"), "artifacts",
                                      &spec->artifacts, &spec->n_artifacts, err);
     rc = rc < 0 ? rc : read_tree_rules(root, spec, err);
+    rc = rc < 0 ? rc : job_read_secrets(json_object_get(root, "secrets"), spec, err);
     return rc < 0 ? rc : check_shared(spec, err);
 }
 
@@ -246,7 +266,7 @@ int job_parse(const char *json, size_t len, struct job_spec **ret_spec, struct e
         spec->setup = spec->steps[0];
     }
     if ((rc = tree_build(spec, &spec->tree, err)) < 0 ||
-        (rc = set_canonical(root, spec, err)) < 0) {
+        (rc = job_set_canonical(root, spec, err)) < 0) {
         return rc;
     }
     *ret_spec = TAKE_PTR(spec);

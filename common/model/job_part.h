@@ -42,6 +42,11 @@ MUST_CHECK int job_read_expect(const json_t *v, const char *at, struct job_expec
                                bool *ret_given, struct err *err);
 MUST_CHECK int job_read_artifacts(const json_t *v, const char *at, char ***ret_globs, int *ret_n,
                                   struct err *err);
+/* After env and branches, whose names must be others, and after keep and isolation. */
+MUST_CHECK int job_read_secrets(const json_t *v, struct job_spec *spec, struct err *err);
+void job_free_secrets(struct job_spec *spec);
+/* root as text, compact ASCII with sorted keys. */
+MUST_CHECK int job_set_canonical(const json_t *root, struct job_spec *spec, struct err *err);
 MUST_CHECK int job_read_keep(const json_t *v, const char *at, struct job_keep *k, struct err *err);
 
 /* The branches or tests of obj, and theirs, into *ret_branches. depth: of obj. */

@@ -294,6 +294,11 @@ int store_submit(struct pg *pg, const char *tenant, const char *batch_id, const 
     if (rc < 0) {
         return rc;
     }
+    for (int i = 0; i < n; i++) {
+        if (items[i].spec->n_secrets > 0 && !items[i].spec->secrets_sealed) {
+            return err_set(err, ERR_INVALID, "secrets: not sealed; nothing is stored");
+        }
+    }
     if (!pg->has_intake) { /* outside of the transaction: it stays for the session */
         if ((rc = pg_exec(pg, INTAKE_SQL, "make the intake table", err)) < 0) {
             return rc;

@@ -142,6 +142,9 @@ int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const
                         struct err *err)
 {
     size_t len = entry->job_len < REJECTED_JOB_BYTES_MAX ? entry->job_len : REJECTED_JOB_BYTES_MAX;
+    if (entry->job && memmem(entry->job, entry->job_len, "\"secrets\"", 9)) {
+        len = 0; /* what was refused is kept for a while, secrets are not */
+    }
     struct args c[6] = { { .n = 0 } };
     args_str(&c[0], "MULTI");
     args_strs(&c[1], "XADD", KEY_REJECTED, "MAXLEN", "~", REJECTED_MAX, "*", "intake",

@@ -2,6 +2,7 @@
 #include <criterion/criterion.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 #include "common/base/cleanup.h"
 #include "common/base/id.h"
 #include "tests/e2e/cli.h"
@@ -67,6 +68,14 @@ Test(intake, the_tenant_is_the_one_named)
     e2e_run_done(&r);
     (void)setenv("BROOD_TENANT_DEFAULT", "acme", 1);
     json_decref(results_of(batch.text, 1));
+    char *path = e2e_temp_file("", 0);
+    (void)unlink(path);
+    E2E_BROOD(&r, E2E_SHORT_MS, "results", batch.text, "--out", path);
+    cr_expect_eq(r.exit_code, 0);
+    cr_expect_eq(access(path, R_OK), 0, "--out leaves no file");
+    e2e_run_done(&r);
+    (void)unlink(path);
+    free(path);
     cr_expect_eq(
         e2e_sql("SELECT count(*) FROM jobs WHERE batch_id = '%s' AND tenant = 'acme'", batch.text),
         1);

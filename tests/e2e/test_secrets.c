@@ -1,0 +1,190 @@
+/* Secrets of a job: its program gets them, and nothing that the service keeps holds them. Expected
+ * outputs: on the host, and in no machine (case_B091 looks for them as a job may; here in branches
+ * and files). */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "common/base/cleanup.h"
+#include "common/base/id.h"
+#include "tests/e2e/cli.h"
+
+/* Put together at run time, so that no source file or core of a compiler holds it. */
+static void make_marker(char out[64])
+{
+    struct id id = id_new();
+    (void)snprintf(out, 64, "sesame-%s", id.text);
+}
+
+/* Files below dir (raw bytes: Postgres' pages and log, Redis' files, objects, logs, spools) that
+ * hold text; their names go to *out. */
+static int files_with(const char *dir, const char *text, struct buf *out)
+{
+    struct e2e_run r;
+    e2e_run(&r, (const char *const[]){ "grep", "-raloF", "--devices=skip", "--", text, dir, NULL },
+            NULL, E2E_SHORT_MS);
+    int n = 0;
+    for (const char *p = r.out.len ? r.out.data : ""; (p = strchr(p, '\n')); p++) {
+        n++;
+    }
+    struct err err;
+    (void)buf_addf(out, &err, "%.*s", (int)r.out.len, r.out.len ? r.out.data : "");
+    e2e_run_done(&r);
+    return n;
+}
+
+static void nowhere(const char *marker)
+{
+    struct buf names;
+    buf_init(&names, 65536);
+    int n = files_with(e2e_config()->home, marker, &names);
+    n += files_with(e2e_config()->run_dir, marker, &names);
+    cr_expect_eq(n, 0, "files that hold the secret:\n%.*s", (int)names.len,
+                 names.len ? names.data : "");
+    buf_done(&names);
+}
+
+/* Postgres has everything on its disk, Redis too. */
+static void flushed(void)
+{
+    struct e2e_run r;
+    (void)e2e_sql("SELECT 1 FROM pg_switch_wal()");
+    E2E_REDIS(&r, "SAVE");
+    e2e_run_done(&r);
+}
+
+static json_t *job_with(const char *marker, const char *code)
+{
+    json_t *job = e2e_python(code);
+    (void)json_object_set_new(job, "secrets", json_pack("{s:s}", "SESAME", marker));
+    return job;
+}
+
+/* The program knows the length and the last word, so that its output does not tell it. */
+#define CODE "import os\ns = os.environ['SESAME']\nprint(len(s), s.startswith('sesame-'))\n"
+
+Test(secrets, in_the_environment_and_nowhere_else)
+{
+    char marker[64];
+    make_marker(marker);
+    json_t *jobs = json_array(), *branched = job_with(marker, CODE), *fails;
+    (void)json_array_append_new(jobs, job_with(marker, CODE));
+    (void)json_object_set_new(branched, "setup", json_string("test -n \"$SESAME\""));
+    (void)json_object_set_new(branched, "tests",
+                              json_pack("[{s:s},{s:s}]", "name", "a", "name", "b"));
+    (void)json_array_append_new(jobs, branched);
+    fails = job_with(marker, CODE "raise SystemExit(3)\n");
+    (void)json_array_append_new(jobs, fails);
+    json_t *results = e2e_run_batch(jobs);
+    static const char *const want[] = { "accepted", "accepted", "runtime_error" };
+    for (size_t i = 0; i < 3; i++) {
+        const json_t *r = json_array_get(results, i);
+        cr_expect_str_eq(e2e_verdict(r), want[i], "job %zu: %s", i,
+                         json_string_value(e2e_at(r, "reason")));
+        cleanup_free char *text = json_dumps(r, 0);
+        cr_expect(!strstr(text, marker), "the result tells it: %s", text);
+    }
+    struct buf out;
+    e2e_output(json_array_get(results, 0), "stdout", &out);
+    cr_expect(out.len == 8 && memcmp(out.data, "43 True\n", 8) == 0, "%.*s", (int)out.len,
+              out.data);
+    buf_done(&out);
+    flushed();
+    nowhere(marker);
+    json_decref(results);
+    json_decref(jobs);
+}
+
+/* Straight onto the intake stream: plain there until it is taken; then sealed, and refused ones are
+ * not kept. */
+Test(secrets, through_redis)
+{
+    char marker[64], bad_marker[64];
+    make_marker(marker);
+    make_marker(bad_marker);
+    json_t *job = job_with(marker, CODE), *bad = job_with(bad_marker, CODE);
+    (void)json_object_set_new(bad, "template", json_string("no-such"));
+    struct id batch = id_new(), other = id_new();
+    cleanup_free char *text = json_dumps(job, JSON_COMPACT),
+                      *bad_text = json_dumps(bad, JSON_COMPACT);
+    struct e2e_run r;
+    E2E_REDIS(&r, "XADD", "brood:intake", "*", "job", text, "batch", batch.text);
+    e2e_run_done(&r);
+    E2E_REDIS(&r, "XADD", "brood:intake", "*", "job", bad_text, "batch", other.text);
+    e2e_run_done(&r);
+    cr_assert(e2e_sql_becomes(1, E2E_BATCH_MS,
+                              "SELECT count(*) FROM jobs WHERE batch_id = '%s' AND verdict = "
+                              "'accepted'",
+                              batch.text));
+    cr_expect_eq(e2e_sql("SELECT count(*) FROM jobs WHERE spec LIKE '%%%s%%'", marker), 0);
+    E2E_REDIS(&r, "XRANGE", "brood:rejected", "-", "+");
+    cr_expect(strstr(r.out.data, other.text), "the refused entry is on record");
+    cr_expect(!strstr(r.out.data, bad_marker), "with its secret");
+    e2e_run_done(&r);
+    E2E_REDIS(&r, "BGREWRITEAOF"); /* docs/security.md: the one place, until this */
+    e2e_run_done(&r);
+    int64_t pending = 1;
+    for (int i = 0; i < 100 && pending; i++) {
+        E2E_REDIS(&r, "INFO", "persistence");
+        pending = strstr(r.out.data, "aof_rewrite_in_progress:1") ||
+                  strstr(r.out.data, "aof_rewrite_scheduled:1");
+        e2e_run_done(&r);
+        (void)usleep(100000);
+    }
+    flushed();
+    nowhere(marker);
+    nowhere(bad_marker);
+    json_decref(job);
+    json_decref(bad);
+}
+
+/* What a judged program may read of its machine, and that no expectation is in it: neither the
+ * job's nor a branch's, neither its own nor a sibling's. The needle is made of two halves, so that
+ * the program that looks for it does not hold it. */
+Test(secrets, expected_outputs_stay_on_the_host)
+{
+    static const char code[] =
+        "import os\n"
+        "needle = (os.environ['HALF'] + '-' + os.environ['REST']).encode()\n"
+        "def scan(top):\n"
+        "    for d, ds, fs in os.walk(top):\n"
+        "        ds[:] = [x for x in ds if os.path.join(d, x) not in ('/proc', '/sys')]\n"
+        "        for f in fs:\n"
+        "            p = os.path.join(d, f)\n"
+        "            if os.path.isfile(p) and not os.path.islink(p):\n"
+        "                try:\n"
+        "                    if needle in open(p, 'rb').read(8 << 20): print('found in', p)\n"
+        "                except OSError: pass\n"
+        "for top in ('/work', '/tmp', '/run', '/dev/shm', '/var', '/etc', '/home', '/root'):\n"
+        "    scan(top)\n"
+        "for p in os.listdir('/proc'):\n"
+        "    if p.isdigit():\n"
+        "        for f in ('environ', 'cmdline'):\n"
+        "            try:\n"
+        "                if needle in open(f'/proc/{p}/{f}', 'rb').read(): print('found in', p, "
+        "f)\n"
+        "            except OSError: pass\n"
+        "print('done')\n";
+    struct id half = id_new(), rest = id_new();
+    char needle[128];
+    (void)snprintf(needle, sizeof needle, "%s-%s", half.text, rest.text);
+    json_t *job = e2e_python(code), *jobs = json_array();
+    (void)json_object_set_new(job, "env",
+                              json_pack("{s:s,s:s}", "HALF", half.text, "REST", rest.text));
+    (void)json_object_set_new(job, "setup", json_string("true"));
+    (void)json_object_set_new(job, "tests",
+                              json_pack("[{s:s,s:{s:s}},{s:s,s:{s:s},s:[{s:s,s:s}]}]", "name", "a",
+                                        "expect", "stdout", needle, "name", "b", "expect", "stdout",
+                                        needle, "files", "path", "data/in.txt", "text",
+                                        "an input"));
+    (void)json_array_append_new(jobs, job);
+    json_t *results = e2e_run_batch(jobs);
+    cr_assert_eq(json_array_size(results), 1);
+    cleanup_free char *text = json_dumps(json_array_get(results, 0), 0);
+    cr_expect_str_eq(e2e_verdict(json_array_get(results, 0)), "wrong_answer", "%s", text);
+    cr_expect(!strstr(text, "found in"), "%s", text);
+    cr_expect(strstr(text, "done"), "%s", text);
+    json_decref(results);
+    json_decref(jobs);
+}
