@@ -37,6 +37,7 @@ static const char *value(const struct job_spec *spec, const char *name)
         }
     }
     cr_assert_fail("%s is not there", name);
+    return NULL;
 }
 
 Test(secrets, sealed_and_opened)
