@@ -1,5 +1,6 @@
 #include "cli/checks.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <libgen.h>
@@ -22,6 +23,8 @@
 
 #define VERSION_TIMEOUT_MS 1500
 #define PROBE_TIMEOUT_MS 8000 /* about a second when the host is idle */
+#define PROBE_BYTES_MAX 16384
+#define PROTECTIONS_MAX 16u
 #define DISK_MIB_MIN 1024
 #define MEMORY_MIB_MIN 1024
 #define SOCKET_NAME_LONGEST "/vmpool.sock"
@@ -39,9 +42,11 @@ static void unfit(struct check *row, const char *fmt, ...) __attribute__((format
 static struct check *add(struct list *l, const char *name, enum check_need need, const char *fmt,
                          ...)
 {
+    assert(l->n < CHECKS_MAX);
     struct check *row = &l->rows[l->n++];
     va_list ap;
-    *row = (struct check){ .name = name, .need = need, .ok = true };
+    *row = (struct check){ .need = need, .ok = true };
+    (void)snprintf(row->name, sizeof row->name, "%s", name);
     va_start(ap, fmt);
     (void)vsnprintf(row->result, sizeof row->result, fmt, ap);
     va_end(ap);
@@ -112,9 +117,33 @@ static void check_siblings(struct list *l)
     }
 }
 
+/* What protects the host from its machines, as vmpool has tried it. */
+static void check_protections(struct list *l, const json_t *rows)
+{
+    size_t i;
+    json_t *row;
+    json_array_foreach(rows, i, row)
+    {
+        const char *name = json_string_value(json_object_get(row, "name"));
+        const char *why = json_string_value(json_object_get(row, "why"));
+        bool required = json_is_true(json_object_get(row, "required"));
+        char title[32];
+        if (!name || !why || i >= PROTECTIONS_MAX) {
+            return;
+        }
+        (void)snprintf(title, sizeof title, "jail: %s", name);
+        struct check *check = add(l, title, required ? NEED_UP : NEED_NONE, "%.200s", why);
+        if (!json_is_true(json_object_get(row, "holds"))) {
+            unfit(check, required ? "docs/security.md says what it needs; brood up --insecure does "
+                                    "without"
+                                  : "not required: docs/security.md says what holds instead");
+        }
+    }
+}
+
 static void check_engine(struct list *l, const struct config *c)
 {
-    char exe[PATH_MAX], text[4096] = "";
+    char exe[PATH_MAX], text[PROBE_BYTES_MAX] = "";
     (void)snprintf(exe, sizeof exe, "%s/brood-vmpool", cli_self_dir());
     char *argv[] = {
         exe, (char *)"--home", (char *)(uintptr_t)c->home, (char *)"probe", (char *)"--json", NULL
@@ -135,6 +164,7 @@ static void check_engine(struct list *l, const struct config *c)
                             : "no engine works here"),
               "run `%.150s probe` by hand", exe);
     }
+    check_protections(l, json_object_get(root, "protections"));
     json_decref(root);
 }
 

@@ -3,7 +3,7 @@
 #include <stdbool.h>
 #include "common/base/config.h"
 
-#define CHECKS_MAX 24
+#define CHECKS_MAX 48
 
 enum check_need {
     NEED_UP,    /* brood up does not work without it */
@@ -12,7 +12,7 @@ enum check_need {
 };
 
 struct check {
-    const char *name;
+    char name[32];
     bool ok;
     enum check_need need;
     char result[256];

@@ -90,9 +90,9 @@ int cmd_doctor(struct cli *cli, int argc, char **argv)
             const char *mark = rows[i].ok                                     ? "ok"
                                : check_blocks(&rows[i], false, have_template) ? "MISSING"
                                                                               : "note";
-            (void)printf("%-11s %-8s %s\n", rows[i].name, mark, rows[i].result);
+            (void)printf("%-23s %-8s %s\n", rows[i].name, mark, rows[i].result);
             if (rows[i].fix[0]) {
-                (void)printf("%-11s %-8s -> %s\n", "", "", rows[i].fix);
+                (void)printf("%-23s %-8s -> %s\n", "", "", rows[i].fix);
             }
         }
         (void)printf("\n%s\n", bad ? "not fit yet: see the lines with MISSING"

@@ -13,6 +13,7 @@
 #include "cli/manifest.h"
 #include "cli/poolclient.h"
 #include "cli/proc.h"
+#include "cli/users.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/store/jobs.h"
@@ -130,8 +131,20 @@ static int build_one(const struct cli *cli, const char *dir, const char *name, s
     (void)snprintf(build, sizeof build, "%s/build", dir);
     (void)snprintf(pool, sizeof pool, "%s/brood-vmpool", cli_self_dir());
     char *rootfs[] = { build, (char *)"--home", home, arg, NULL };
-    char *snapshot[] = { pool, (char *)"--home", home, (char *)"snapshot", arg, NULL };
-    int rc;
+    char who[64];
+    struct users users;
+    char *snapshot[] = { pool, (char *)"--home", home, (char *)"snapshot", arg, NULL, NULL };
+    int rc = config_make_home(&cli->config, err);
+    rc = rc < 0 ? rc : users_find(&cli->config, &users, err);
+    rc = rc < 0 ? rc : users_prepare(&cli->config, &users, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (users.of[SVC_VMPOOL].uid != PROC_KEEP_USER) { /* whose the snapshots are */
+        (void)snprintf(who, sizeof who, "--user=%u:%u", (unsigned)users.of[SVC_VMPOOL].uid,
+                       (unsigned)users.of[SVC_VMPOOL].gid);
+        snapshot[5] = who;
+    }
     (void)snprintf(what, sizeof what, "template %.100s: root file system", name);
     if ((rc = step(what, rootfs, err)) < 0) {
         return rc;

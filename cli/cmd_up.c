@@ -21,6 +21,7 @@
 #include "cli/poolclient.h"
 #include "cli/proc.h"
 #include "cli/services.h"
+#include "cli/users.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/store/object.h"
@@ -31,11 +32,11 @@
 #define WORKERS_MAX 64
 #define TAIL_LINES 12
 
-enum { OPT_DETACH = 'd', OPT_SLOTS = 0x2001 };
+enum { OPT_DETACH = 'd', OPT_SLOTS = 0x2001, OPT_INSECURE };
 
 struct opts {
     struct cli_opts base;
-    bool detach;
+    bool detach, insecure;
     const char *slots;
 };
 
@@ -45,6 +46,9 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     switch (key) {
     case OPT_DETACH:
         o->detach = true;
+        return 0;
+    case OPT_INSECURE:
+        o->insecure = true;
         return 0;
     case OPT_SLOTS:
         o->slots = arg;
@@ -58,6 +62,10 @@ static const struct argp_option options[] = {
     { .name = "detach",
       .key = OPT_DETACH,
       .doc = "return when everything is ready, go on in the background" },
+    { .name = "insecure",
+      .key = OPT_INSECURE,
+      .doc = "run machines with those protections that this host gives, even when required ones "
+             "are missing (brood doctor shows them)" },
     { .name = "slots",
       .key = OPT_SLOTS,
       .arg = "N",
@@ -255,6 +263,7 @@ static int start_all(struct up *up, struct err *err)
 {
     const struct config *c = &up->cli->config;
     int rc = prepare_objects(up, err);
+    rc = rc < 0 ? rc : users_prepare(c, &up->services.users, err);
     rc = rc < 0 ? rc : start_postgres(up, err);
     if (rc < 0) {
         return rc;
@@ -340,6 +349,8 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     char text[32];
     const struct config *c = &cli->config;
     up.cli = cli;
+    (void)setenv("BROOD_RUN_DIR", c->run_dir,
+                 1); /* the services are other users: theirs were others */
     services_init(&up.services, c);
     catch_signals();
     int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
@@ -348,9 +359,12 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     }
     int64_t begin = mono_ms();
     int rc = proc_record(c->run_dir, SUPERVISOR_NAME, getpid(), &err);
-    if (rc == 0) {
-        rc = start_all(&up, &err);
+    rc = rc < 0 ? rc : users_find(c, &up.services.users, &err);
+    if (rc == 0 && up.services.users.why_not[0]) {
+        (void)fprintf(stderr, "  users      note     services stay %s: %s\n",
+                      geteuid() == 0 ? "root" : "who you are", up.services.users.why_not);
     }
+    rc = rc < 0 ? rc : start_all(&up, &err);
     if (rc < 0) {
         int code = cli_fail(cli, &err);
         services_stop(&up.services, true);
@@ -425,6 +439,12 @@ static int use_options(struct cli *cli, const struct opts *o, struct err *err)
     if (cli->file) {
         cleanup_free char *path = realpath(cli->file, NULL);
         (void)setenv("BROOD_CONFIG", path ? path : cli->file, 1);
+    }
+    if (o->insecure) {
+        (void)setenv("BROOD_JAIL_MODE", "try", 1);
+        (void)fprintf(stderr,
+                      "brood: --insecure: protections that this host does not give are done "
+                      "without; see brood doctor\n");
     }
     if (o->slots) {
         int rc = config_set(&cli->config, "worker.slots", o->slots, "--slots", err);

@@ -254,7 +254,6 @@ int pgserver_prepare(struct pgserver *s, struct err *err)
 {
     static const char *const fixed[] = {
         "listen_addresses=",
-        "unix_socket_permissions=0700",
         "shared_buffers=128MB",
         "max_connections=100",
         "fsync=on",
@@ -267,7 +266,11 @@ int pgserver_prepare(struct pgserver *s, struct err *err)
         "recovery_init_sync_method=syncfs",
         "max_wal_size=1GB",
     };
-    int rc = make_owned_dir(s, s->socket_dir, 0700, err);
+    /* the services' group comes in, when they have one */
+    int rc = make_owned_dir(s, s->socket_dir, s->socket_gid ? 0710 : 0700, err);
+    if (rc == 0 && s->socket_gid && chown(s->socket_dir, s->uid, s->socket_gid) < 0) {
+        rc = err_sys(err, "chown %s", s->socket_dir);
+    }
     if (rc < 0 || (rc = clear_stale(s, err)) < 0) {
         return rc;
     }
@@ -279,6 +282,13 @@ int pgserver_prepare(struct pgserver *s, struct err *err)
     s->argv[argc++] = s->data_dir;
     (void)snprintf(text, sizeof text, "unix_socket_directories=%s", s->socket_dir);
     add_setting(s, &n, &argc, text);
+    (void)snprintf(text, sizeof text, "unix_socket_permissions=%s",
+                   s->socket_gid ? "0770" : "0700");
+    add_setting(s, &n, &argc, text);
+    if (s->socket_gid) {
+        (void)snprintf(text, sizeof text, "unix_socket_group=%u", (unsigned)s->socket_gid);
+        add_setting(s, &n, &argc, text);
+    }
     for (size_t i = 0; i < sizeof fixed / sizeof fixed[0]; i++) {
         add_setting(s, &n, &argc, fixed[i]);
     }

@@ -16,6 +16,8 @@ struct pgserver {
     char user[64]; /* "" = ours (not root) */
     uid_t uid;     /* PROC_KEEP_USER or the unprivileged user's */
     gid_t gid;
+    gid_t socket_gid; /* of the socket and its folder, set by the caller; 0: the server's user alone
+                       */
     char settings[PGSERVER_ARGS_MAX][CONFIG_STR_MAX + 32];
     char *argv[2 * PGSERVER_ARGS_MAX];
 };

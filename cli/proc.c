@@ -38,8 +38,8 @@ static void child_exec(const struct spawn_opts *o, pid_t parent, int in_fd, int 
         (err_fd >= 0 && dup2(err_fd, 2) < 0)) {
         return;
     }
-    if (o->uid != PROC_KEEP_USER &&
-        (setgroups(0, NULL) < 0 || setgid(o->gid) < 0 || setuid(o->uid) < 0)) {
+    if (o->uid != PROC_KEEP_USER && (setgroups(o->extra_gid ? 1 : 0, &o->extra_gid) < 0 ||
+                                     setgid(o->gid) < 0 || setuid(o->uid) < 0)) {
         return;
     }
     if (o->cwd && chdir(o->cwd) < 0) {

@@ -19,6 +19,7 @@ struct spawn_opts {
     const char *input;    /* text for stdin (at most PIPE_BUF bytes); NULL: /dev/null */
     uid_t uid;            /* PROC_KEEP_USER or who to become, with gid and no other groups */
     gid_t gid;
+    gid_t extra_gid;  /* with uid: a further group; 0: none */
     int death_signal; /* sent when the caller dies; 0: none */
     bool own_group;   /* a process group of its own: the terminal's Ctrl-C does not reach it */
     bool out_to_err;  /* stdout goes to our stderr (progress) when log_path is NULL */

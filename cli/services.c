@@ -35,6 +35,7 @@ void services_init(struct services *s, const struct config *c)
     *s = (struct services){ .config = c };
     for (int i = 0; i < SVC_COUNT; i++) {
         s->all[i].id = (enum service_id)i;
+        s->users.of[i].uid = PROC_KEEP_USER;
     }
 }
 
@@ -49,7 +50,7 @@ void service_log_path(const struct config *c, const char *name, char *out, size_
     (void)snprintf(out, room, "%s/log/%s.log", c->home, name);
 }
 
-static int redis_args(const struct config *c, char **argv, struct err *err)
+static int redis_args(const struct config *c, bool own, char **argv, struct err *err)
 {
     static char dir[CONFIG_STR_MAX + 16], sock[CONFIG_STR_MAX + 16];
     (void)snprintf(dir, sizeof dir, "%s/redis", c->home);
@@ -64,7 +65,7 @@ static int redis_args(const struct config *c, char **argv, struct err *err)
                                  "--unixsocket",
                                  sock,
                                  "--unixsocketperm",
-                                 "700",
+                                 own ? "770" : "700", /* its group is the services' */
                                  "--dir",
                                  dir,
                                  "--appendonly",
@@ -97,7 +98,7 @@ int service_start(struct services *s, enum service_id id, struct err *err)
 {
     const struct service_row *row = &table[id];
     struct service *svc = &s->all[id];
-    char *args[SERVICE_ARGS_MAX], log[PATH_MAX];
+    char *args[SERVICE_ARGS_MAX], log[PATH_MAX], who[64];
     struct spawn_opts o = { .argv = args,
                             .log_path = log,
                             .uid = PROC_KEEP_USER,
@@ -109,18 +110,31 @@ int service_start(struct services *s, enum service_id id, struct err *err)
     service_log_path(s->config, row->name, log, sizeof log);
     proc_rotate(log, LOG_BYTES_MAX);
     if (id == SVC_POSTGRES) {
+        s->postgres.socket_gid = s->users.own ? s->users.of[id].gid : 0;
         rc = pgserver_prepare(&s->postgres, err);
         o.argv = s->postgres.argv;
         o.uid = s->postgres.uid;
         o.gid = s->postgres.gid;
     } else if (id == SVC_REDIS) {
-        rc = redis_args(s->config, args, err);
+        rc = redis_args(s->config, s->users.own, args, err);
     } else {
         own_args(s, row->name, args);
         if (id == SVC_VMPOOL) {
             args[3] = (char *)"serve";
             args[4] = NULL;
         }
+    }
+    const struct user *user = &s->users.of[id];
+    if (id == SVC_VMPOOL && user->uid != PROC_KEEP_USER) {
+        /* it starts as root, forks its privileged part, and becomes that user itself */
+        (void)snprintf(who, sizeof who, "--user=%u:%u", (unsigned)user->uid, (unsigned)user->gid);
+        args[4] = who;
+        args[5] = NULL;
+    } else if (id == SVC_POSTGRES) {
+        o.extra_gid = s->users.own ? user->gid : 0;
+    } else if (user->uid != PROC_KEEP_USER) {
+        o.uid = user->uid;
+        o.gid = user->gid;
     }
     svc->wanted = true;
     svc->started_ms = mono_ms();

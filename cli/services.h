@@ -19,6 +19,19 @@
 
 enum service_id { SVC_POSTGRES, SVC_REDIS, SVC_VMPOOL, SVC_SCHEDULER, SVC_WORKER, SVC_COUNT };
 
+struct user {
+    uid_t uid; /* PROC_KEEP_USER: stays */
+    gid_t gid;
+};
+
+/* users.h says who */
+struct users {
+    struct user
+        of[SVC_COUNT]; /* Postgres: uid kept (pgserver.h finds it), gid the group it joins */
+    bool own;          /* at least one changes */
+    char why_not[160]; /* for people, when one does not */
+};
+
 struct service {
     enum service_id id;
     bool wanted; /* false: external, or not started yet */
@@ -31,6 +44,7 @@ struct service {
 struct services {
     const struct config *config;
     struct pgserver postgres;
+    struct users users;
     struct service all[SVC_COUNT];
 };
 

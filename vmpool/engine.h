@@ -22,6 +22,7 @@ struct engine_host {
     char cpu_model[64];
     uint32_t tsc_khz; /* rate of the counter a guest reads, 0 when the guest learns it otherwise */
     bool kvm;
+    bool sandbox; /* the VMM has a system call filter of its own to be asked for */
 };
 
 enum machine_event {
@@ -42,7 +43,7 @@ struct machine_options {
                      save writes. Borrowed during start */
     bool clone;
     bool copyable;    /* a clone that may be copied (copy), where the engine can */
-    const char *disk; /* read-only root file system, raw; borrowed during start */
+    const char *disk; /* read-only root file system, raw; opened during start */
     const char *kernel, *initrd, *cmdline; /* boot only */
 };
 

@@ -3,12 +3,18 @@
  * The commands that a start needs are all written at once, before QEMU has even read its first
  * byte: loading a clone's state (from an inherited fd) costs no round trip. The capability
  * x-ignore-shared leaves guest RAM out of the state, events makes the end of a migration an event
- * instead of a poll. No machine needs a file or a socket path of its own. */
+ * instead of a poll. No machine needs a file or a socket path of its own: whatever it reads comes
+ * as a descriptor.
+ *
+ * With a jail (jail/client.h) a QEMU is no child of this process and has another user: it is
+ * started and killed by the jailer, its end is seen by its pidfd alone, and the numbers of
+ * processes and threads that QEMU itself tells are those of its own pid namespace. */
 #include "vmpool/engine_qemu.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,6 +22,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "vmpool/jail/client.h"
 #include "vmpool/kvm_probe.h"
 #include "vmpool/qemu_seed.h"
 #include "vmpool/qmp.h"
@@ -24,20 +31,27 @@
 #include "vmpool/seed_wire.h"
 
 #define STDERR_TAIL_BYTES 2048u
+#define FREE_MS_MAX 2000 /* a jailer that has gone kills nobody, and has killed everybody */
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
+
+static struct jail *jail;
 
 struct machine {
     struct event_base *base;
     machine_listener *listener;
     void *user;
-    pid_t pid; /* 0 until known */
-    long long tid;
-    int pidfd, channel, schedstat, state, stderr_fd;
-    struct event *exited, *stderr_ev;
+    pid_t pid;     /* 0 until known */
+    long long tid; /* of the vCPU, as QEMU says */
+    int pidfd, channel, schedstat, state, stderr_fd, report;
+    struct event *exited, *stderr_ev, *report_ev;
     struct qmp *qmp;
     struct seed *seed;      /* it can be copied */
     struct machine *origin; /* the seed whose answer is awaited */
+    uint32_t memory_mib, vcpus;
+    uint32_t slot; /* in the jail, when has_slot */
+    bool has_slot;
+    bool keeps_user; /* tenants' code has run in it: its copies are its user's, too */
     bool clone, failed, loaded, have_thread, migrated, gone;
     bool saving, dumping; /* the state, and the RAM that is not in the file, are being written */
     char tail[STDERR_TAIL_BYTES];
@@ -89,13 +103,38 @@ static void on_stderr(evutil_socket_t fd, short what, void *arg)
     }
 }
 
+/* A process of the jail is not ours to reap: that its pidfd is readable says it. */
+static bool has_exited(int pidfd)
+{
+    struct pollfd p = { .fd = pidfd, .events = POLLIN };
+    return jail ? poll(&p, 1, 0) == 1 : spawn_reap(pidfd) != 0;
+}
+
+static void kill_process(int pidfd)
+{
+    if (jail) {
+        jail_kill(jail, pidfd);
+    } else {
+        spawn_kill(pidfd);
+    }
+}
+
+static void give_slot_back(struct machine *m)
+{
+    if (m->has_slot) {
+        m->has_slot = false;
+        jail_release(jail, m->slot);
+    }
+}
+
 static void on_exited(evutil_socket_t fd, short what, void *arg)
 {
     struct machine *m = arg;
     (void)what;
-    if (!spawn_reap(fd)) {
+    if (!has_exited(fd)) {
         return;
     }
+    give_slot_back(m);
     (void)event_del(m->exited);
     read_stderr(m);
     (void)event_del(m->stderr_ev);
@@ -180,7 +219,8 @@ static void open_schedstat(struct machine *m)
     if (m->pid <= 0 || m->tid <= 0 || m->have_thread || m->failed) {
         return;
     }
-    (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, m->tid);
+    long long tid = jail ? jail_tid(m->pid, (pid_t)m->tid) : m->tid;
+    (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, tid);
     m->schedstat = open(path, O_RDONLY | O_CLOEXEC);
     if (m->schedstat < 0) {
         fail(m, "the vCPU thread's schedstat cannot be opened");
@@ -223,33 +263,68 @@ static void watch_process(struct machine *m)
     }
 }
 
+/* No process ever: fail, and end as if it had exited. May free m. */
+static void never_was(struct machine *m, const char *why)
+{
+    fail(m, why);
+    m->gone = true;
+    give_slot_back(m);
+    tell(m, MACHINE_EXITED, why);
+}
+
+static void have_process(struct machine *m, pid_t pid, int pidfd)
+{
+    m->pid = pid;
+    m->pidfd = pidfd;
+    if (m->failed) {
+        kill_process(pidfd);
+    }
+    watch_process(m);
+    open_schedstat(m);
+}
+
 static void on_copied(void *user, pid_t pid, int pidfd, pid_t vcpu_tid, const char *why)
 {
     struct machine *m = user;
     m->origin = NULL;
     if (pidfd < 0) {
-        /* no process ever: fail, and end as if it had exited */
-        fail(m, why);
-        m->gone = true;
-        tell(m, MACHINE_EXITED, why);
+        never_was(m, why);
         return;
     }
-    m->pid = pid;
-    m->pidfd = pidfd;
     m->tid = vcpu_tid;
-    if (m->failed) {
-        spawn_kill(pidfd);
+    /* what a copy of a tenant's machine says about itself is not believed: the kernel says it */
+    have_process(m, jail ? jail_pid(pidfd) : pid, pidfd);
+}
+
+static void on_report(evutil_socket_t fd, short what, void *arg)
+{
+    struct machine *m = arg;
+    struct jail_report r;
+    struct err err;
+    int pidfd = -1;
+    (void)what;
+    int rc = jail_take_report(fd, &r, &pidfd, &err);
+    if (rc == 0) {
+        return;
     }
-    watch_process(m);
-    open_schedstat(m);
+    (void)event_del(m->report_ev);
+    if (r.slot < JAIL_SLOTS_MAX) {
+        m->slot = r.slot;
+        m->has_slot = true;
+    }
+    if (rc < 0) {
+        never_was(m, err.text);
+        return;
+    }
+    have_process(m, jail_pid(pidfd), pidfd);
 }
 
 static void machine_kill(struct machine *m)
 {
     m->failed = true; /* what QMP says from now on is no news */
     if (!m->gone && m->pidfd >= 0) {
-        spawn_kill(m->pidfd);
-    } /* else its seed still has to tell its number: on_copied kills it */
+        kill_process(m->pidfd);
+    } /* else its seed or its jail still has to tell its number: have_process kills it */
 }
 
 static void machine_free(struct machine *m)
@@ -263,19 +338,23 @@ static void machine_free(struct machine *m)
     m->failed = true; /* an open dump is no news any more */
     seed_free(m->seed);
     if (m->pidfd >= 0 && !m->gone) {
-        spawn_kill(m->pidfd);
-        while (!spawn_reap(m->pidfd)) {
+        kill_process(m->pidfd);
+        for (int ms = 0; !has_exited(m->pidfd) && (!jail || ms < FREE_MS_MAX); ms++) {
             (void)usleep(1000);
         }
     }
+    give_slot_back(m);
     if (m->exited) {
         event_free(m->exited);
+    }
+    if (m->report_ev) {
+        event_free(m->report_ev);
     }
     if (m->stderr_ev) {
         event_free(m->stderr_ev);
     }
     qmp_free(m->qmp);
-    int *fds[] = { &m->pidfd, &m->channel, &m->schedstat, &m->state, &m->stderr_fd };
+    int *fds[] = { &m->pidfd, &m->channel, &m->schedstat, &m->state, &m->stderr_fd, &m->report };
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (*fds[i] >= 0) {
             (void)close(TAKE_FD(*fds[i]));
@@ -285,20 +364,18 @@ static void machine_free(struct machine *m)
 }
 DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
-/* What every QEMU is given: its stderr, control socket and agent channel. The child's ends are
- * non-blocking, as QEMU would make them: a copy does not do it again. */
 struct ends {
-    int stderr_fd, qmp, channel, seed; /* the child's */
+    struct qemu_ends its;
     int qmp_ours;
 };
 #define NO_ENDS                                                                                    \
     {                                                                                              \
-        -1, -1, -1, -1, -1                                                                         \
+        { -1, -1, -1, -1 }, -1                                                                     \
     }
 
 static void ends_done(struct ends *e)
 {
-    int *fds[] = { &e->stderr_fd, &e->qmp, &e->channel, &e->seed, &e->qmp_ours };
+    int *fds[] = { &e->its.stderr_fd, &e->its.qmp, &e->its.channel, &e->its.seed, &e->qmp_ours };
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (*fds[i] >= 0) {
             (void)close(TAKE_FD(*fds[i]));
@@ -313,20 +390,20 @@ static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
         return err_sys(err, "socketpair");
     }
     ret_ends->qmp_ours = pair[0];
-    ret_ends->qmp = pair[1];
+    ret_ends->its.qmp = pair[1];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return err_sys(err, "socketpair");
     }
     m->channel = pair[0];
-    ret_ends->channel = pair[1];
+    ret_ends->its.channel = pair[1];
     if (pipe2(pair, O_CLOEXEC) < 0) {
         return err_sys(err, "pipe");
     }
     m->stderr_fd = pair[0];
-    ret_ends->stderr_fd = pair[1];
+    ret_ends->its.stderr_fd = pair[1];
     (void)fcntl(m->stderr_fd, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ret_ends->qmp, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ret_ends->channel, F_SETFL, O_NONBLOCK);
+    (void)fcntl(ret_ends->its.qmp, F_SETFL, O_NONBLOCK);
+    (void)fcntl(ret_ends->its.channel, F_SETFL, O_NONBLOCK);
     return 0;
 }
 
@@ -338,7 +415,7 @@ static int make_seed(struct machine *m, struct ends *ends, struct err *err)
         return err_sys(err, "socketpair");
     }
     m->seed = seed_new(m->base, control[0]);
-    ends->seed = control[1];
+    ends->its.seed = control[1];
     return 0;
 }
 
@@ -365,58 +442,36 @@ static struct machine *machine_new(struct event_base *base, bool clone, machine_
                            .channel = -1,
                            .schedstat = -1,
                            .state = -1,
-                           .stderr_fd = -1 };
+                           .stderr_fd = -1,
+                           .report = -1 };
     return m;
 }
 
 static int start_process(struct machine *m, const struct engine_host *host,
                          const struct machine_options *o, struct ends *ends, struct err *err)
 {
-    const char *binary;
-    char library[512], preload[600];
-    int rc = qemu_binary(host->kvm, &binary, err);
-    if (rc < 0) {
-        return rc;
-    }
-    struct spawn_fd fds[] = { { o->ram_fd, QEMU_FD_RAM },
-                              { ends->qmp, QEMU_FD_QMP },
-                              { ends->channel, QEMU_FD_CHANNEL },
-                              { o->state_fd, QEMU_FD_STATE },
-                              { -1, SEED_FD } };
-    /* QEMU's translation look-aside tables grow and shrink with use. What malloc gives back to the
-     * kernel is fetched again a page fault at a time, some 200 at the first breath of each copy. */
-    char *envp[] = { preload,
-                     (char *)SEED_ENV,
-                     (char *)"PATH=/usr/bin:/bin",
-                     (char *)"MALLOC_ARENA_MAX=1",
-                     (char *)"MALLOC_MMAP_THRESHOLD_=67108864",
-                     (char *)"MALLOC_TRIM_THRESHOLD_=268435456",
-                     NULL };
-    struct spawn_options so = {
-        .path = binary, .fds = fds, .n_fds = 4, .stderr_fd = ends->stderr_fd
-    };
+    char library[512] = "";
+    struct machine_options mine = *o;
+    int rc = 0;
     if (o->copyable && seed_library(library, sizeof library)) {
-        if ((rc = make_seed(m, ends, err)) < 0) {
-            return rc;
-        }
-        fds[so.n_fds++].from = ends->seed;
-        (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", library);
-        so.envp = envp;
+        rc = make_seed(m, ends, err);
     }
-    struct qemu_args args;
-    /* With the library the file is only said to be shared (seed_preload.c: mmap64). */
-    struct machine_options said = *o;
-    said.share = o->share || so.envp;
-    if ((rc = qemu_arguments(&args, binary, host, &said, err)) < 0) {
+    mine.copyable = ends->its.seed >= 0;
+    if (rc == 0 && !jail) {
+        rc = qemu_start_child(host, &mine, &ends->its, library, &m->pid, &m->pidfd, err);
+        if (rc == 0) {
+            watch_process(m);
+        }
         return rc;
     }
-    so.argv = args.argv;
-    rc = spawn_child(&so, &m->pid, &m->pidfd, err);
-    qemu_args_done(&args);
-    if (rc == 0) {
-        watch_process(m);
+    if (rc < 0 || (rc = qemu_start_in_jail(jail, host, &mine, &ends->its, &m->report, err)) < 0) {
+        return rc;
     }
-    return rc;
+    m->report_ev = event_new(m->base, m->report, EV_READ | EV_PERSIST, on_report, m);
+    if (!m->report_ev || event_add(m->report_ev, NULL) < 0) {
+        abort();
+    }
+    return 0;
 }
 
 static int machine_start(struct event_base *base, const struct engine_host *host,
@@ -426,6 +481,8 @@ static int machine_start(struct event_base *base, const struct engine_host *host
     assert(o->ram_fd >= 0 && o->state_fd >= 0 && listener);
     CLEANUP(cleanup_machine) struct machine *m = machine_new(base, o->clone, listener, user);
     CLEANUP(ends_done) struct ends ends = NO_ENDS;
+    m->memory_mib = o->memory_mib;
+    m->vcpus = o->vcpus;
     m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
     if (m->state < 0) {
         return err_sys(err, "dup");
@@ -465,8 +522,25 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
         return rc;
     }
     m->migrated = true; /* there is nothing to load */
-    int fds[SEED_FDS] = { ends.stderr_fd, ends.qmp, ends.channel, ends.seed };
-    if ((rc = seed_copy(origin->seed, (pid_t)origin->tid, fds, on_copied, m, err)) < 0) {
+    m->memory_mib = origin->memory_mib;
+    m->vcpus = origin->vcpus;
+    m->keeps_user = true;
+    struct jail_slot slot = { 0 };
+    if (jail) {
+        if ((rc = jail_reserve(jail, &slot, err)) < 0) {
+            return rc;
+        }
+        m->slot = slot.slot;
+        m->has_slot = true;
+        jail_limit(jail, slot.slot, m->memory_mib, m->vcpus);
+    }
+    int fds[SEED_FDS_MAX] = { ends.its.stderr_fd, ends.its.qmp, ends.its.channel, ends.its.seed };
+    static_assert(JAIL_CGROUPS_MAX == SEED_CGROUPS_MAX, "one kind of slot");
+    memcpy(&fds[SEED_FDS], slot.fds, (size_t)slot.n_fds * sizeof(int));
+    rc = seed_copy(origin->seed, (pid_t)origin->tid, fds, origin->keeps_user ? 0 : slot.uid,
+                   slot.n_fds, on_copied, m, err);
+    jail_slot_done(&slot);
+    if (rc < 0) {
         return rc;
     }
     m->origin = origin;
@@ -476,10 +550,32 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
     return 0;
 }
 
+static void close_all(const int *fds, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (fds[i] >= 0) {
+            (void)close(fds[i]);
+        }
+    }
+}
+
 static int machine_learn(struct machine *origin, const struct machine *copy, struct err *err)
 {
+    int fds[JAIL_LOOK_FDS] = { -1, -1, -1 }, rc = 0;
     assert(origin->seed && copy->pid > 0);
-    return seed_learn(origin->seed, copy->pid, err);
+    if (jail) {
+        rc = jail_look(jail, copy->pidfd, fds, err);
+    } else {
+        char path[48];
+        (void)snprintf(path, sizeof path, "/proc/%d/maps", (int)copy->pid);
+        fds[0] = open(path, O_RDONLY | O_CLOEXEC);
+        (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)copy->pid);
+        fds[1] = open(path, O_RDONLY | O_CLOEXEC);
+        rc = fds[0] < 0 || fds[1] < 0 ? err_sys(err, "%s", path) : 0;
+    }
+    rc = rc < 0 ? rc : seed_learn(origin->seed, fds[JAIL_LOOK_MAPS], fds[JAIL_LOOK_PAGEMAP], err);
+    close_all(fds, JAIL_LOOK_FDS);
+    return rc;
 }
 
 static int machine_save(struct machine *m, int state_fd, int ram_fd, struct err *err)
@@ -494,8 +590,14 @@ static int machine_save(struct machine *m, int state_fd, int ram_fd, struct err 
         return rc;
     }
     m->saving = true;
-    if (ram_fd >= 0 && (rc = seed_dump(m->seed, ram_fd, on_dumped, m, err)) < 0) {
-        return rc;
+    if (ram_fd >= 0) {
+        int fds[JAIL_LOOK_FDS] = { -1, -1, -1 };
+        rc = jail ? jail_look(jail, m->pidfd, fds, err) : 0;
+        rc = rc < 0 ? rc : seed_dump(m->seed, ram_fd, fds[JAIL_LOOK_PAGEMAP], on_dumped, m, err);
+        close_all(fds, JAIL_LOOK_FDS);
+        if (rc < 0) {
+            return rc;
+        }
     }
     m->dumping = ram_fd >= 0;
     return 0;
@@ -531,14 +633,23 @@ static int machine_process_id(const struct machine *m)
     return (int)m->pid;
 }
 
+void engine_qemu_use_jail(struct jail *use)
+{
+    jail = use;
+    seed_set_kill(kill_process);
+}
+
 static int probe(struct engine_host *ret_host, struct err *err)
 {
     struct engine_host host = { 0 };
     host.kvm = kvm_probe(host.reason, sizeof host.reason);
-    qemu_describe(&host);
     const char *binary;
     int rc = qemu_binary(host.kvm, &binary, err);
-    if (rc < 0 || (rc = qemu_version(binary, host.vmm_version, sizeof host.vmm_version, err)) < 0) {
+    if (rc < 0) {
+        return rc;
+    }
+    qemu_describe(&host, binary);
+    if ((rc = qemu_version(binary, host.vmm_version, sizeof host.vmm_version, err)) < 0) {
         return rc;
     }
     host.tsc_khz = host.kvm ? 0 : tsc_measure_khz();

@@ -18,11 +18,15 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "vmpool/seed_wire.h"
+
 #define TB_SIZE_MIB                                                                                \
     128 /* address space; gcc alone fills 32, and a full buffer is thrown away whole */
 
-void qemu_describe(struct engine_host *host)
+void qemu_describe(struct engine_host *host, const char *binary)
 {
+    const char *slash = strrchr(binary, '/');
+    host->sandbox = strstr(slash ? slash : binary, "-microvm") == NULL;
     (void)snprintf(host->machine, sizeof host->machine,
                    "microvm,x-option-roms=off,acpi=on,auto-kernel-cmdline=off,pit=on,pic=on,rtc=on,"
                    "isa-serial=off,usb=off,pcie=off,ioapic2=off,graphics=off,mem-merge=off,dump-"
@@ -81,9 +85,6 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     assert(options->memory_mib > 0 && options->vcpus > 0);
     /* A copy by fork has another address space, and KVM's descriptors belong to the first one. */
     assert(!(host->kvm && options->copyable));
-    if (options->disk && strchr(options->disk, ',')) {
-        return err_set(err, ERR_INVALID, "%s: a comma in the path", options->disk);
-    }
     *a = (struct qemu_args){ 0 };
     buf_init(&a->text, QEMU_ARGS_BYTES_MAX);
     add(a, "%s", binary);
@@ -92,6 +93,13 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     add(a, "-display");
     add(a, "none");
     add(a, "-no-reboot");
+    /* a seed forks, and its copies change their user: for both there is our own filter, which is
+     * the narrower one (seed_filter.c) */
+    if (host->sandbox) {
+        add(a, "-sandbox");
+        add(a, "on,obsolete=deny,resourcecontrol=deny,spawn=%s,elevateprivileges=%s",
+            options->copyable ? "allow" : "deny", options->copyable ? "allow" : "deny");
+    }
     add(a, "-M");
     add(a, "%s,memory-backend=ram", host->machine);
     add(a, "-accel");
@@ -120,8 +128,10 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     add(a, "-device");
     add(a, "virtserialport,chardev=agent,name=brood.agent");
     if (options->disk) {
+        add(a, "-add-fd");
+        add(a, "fd=%d,set=1", QEMU_FD_DISK);
         add(a, "-drive");
-        add(a, "id=root,if=none,format=raw,read-only=on,file.locking=off,file=%s", options->disk);
+        add(a, "id=root,if=none,format=raw,read-only=on,file.locking=off,file=/dev/fdset/1");
         add(a, "-device");
         add(a, "virtio-blk-device,drive=root");
     }
@@ -131,9 +141,9 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
         add(a, "defer");
     } else {
         add(a, "-kernel");
-        add(a, "%s", options->kernel);
+        add(a, "/proc/self/fd/%d", QEMU_FD_KERNEL);
         add(a, "-initrd");
-        add(a, "%s", options->initrd);
+        add(a, "/proc/self/fd/%d", QEMU_FD_INITRD);
         add(a, "-append");
         add(a, "%s", options->cmdline);
     }
@@ -147,6 +157,20 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     }
     a->argv[a->n] = NULL;
     return 0;
+}
+
+int qemu_environment(char *envp[QEMU_ENV_MAX], bool copyable)
+{
+    /* QEMU's translation look-aside tables grow and shrink with use. What malloc gives back to the
+     * kernel is fetched again a page fault at a time, some 200 at the first breath of each copy. */
+    static const char *const all[] = { "PATH=/usr/bin:/bin", SEED_ENV, "MALLOC_ARENA_MAX=1",
+                                       "MALLOC_MMAP_THRESHOLD_=67108864",
+                                       "MALLOC_TRIM_THRESHOLD_=268435456" };
+    int n = 0;
+    for (size_t i = 0; i < (copyable ? sizeof all / sizeof all[0] : 1); i++) {
+        envp[n++] = (char *)(uintptr_t)all[i];
+    }
+    return n;
 }
 
 void qemu_args_done(struct qemu_args *args)

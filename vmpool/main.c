@@ -3,11 +3,14 @@
 #include <argp.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <grp.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/prctl.h>
+#include <unistd.h>
 #include <jansson.h>
 #include <sodium.h>
 
@@ -15,7 +18,12 @@
 #include "common/base/config.h"
 #include "common/base/log.h"
 #include "common/base/secret_key.h"
-#include "vmpool/engine.h"
+#include "vmpool/engine_qemu.h"
+#include "vmpool/jail/client.h"
+#include "vmpool/jail/jailer.h"
+#include "vmpool/jail/protect.h"
+#include "vmpool/jail/uids.h"
+#include "vmpool/qemu_seed.h"
 #include "vmpool/pool.h"
 #include "vmpool/server.h"
 
@@ -25,10 +33,12 @@
 
 struct arguments {
     const char *home, *config, *command, *name;
+    uid_t uid; /* whom to become; 0: nobody else */
+    gid_t gid;
     bool check, json;
 };
 
-enum { OPT_HOME = 256, OPT_CONFIG, OPT_CHECK, OPT_JSON };
+enum { OPT_HOME = 256, OPT_CONFIG, OPT_CHECK, OPT_JSON, OPT_USER };
 
 static const struct argp_option options[] = {
     { "home", OPT_HOME, "DIR", 0,
@@ -36,6 +46,8 @@ static const struct argp_option options[] = {
     { "config", OPT_CONFIG, "FILE", 0, "a further configuration file", 0 },
     { "check", OPT_CHECK, 0, 0, "check the configuration, print it, and exit", 0 },
     { "json", OPT_JSON, 0, 0, "probe: print JSON", 0 },
+    { "user", OPT_USER, "UID:GID", 0,
+      "become this user once the privileged part is forked; the home must be his to use", 0 },
     { 0 }
 };
 
@@ -55,6 +67,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_JSON:
         a->json = true;
         return 0;
+    case OPT_USER: {
+        unsigned uid, gid;
+        char end;
+        if (sscanf(arg, "%u:%u%c", &uid, &gid, &end) != 2 || uid == 0) {
+            argp_error(state, "--user: must be UID:GID, as numbers, and not root");
+        }
+        a->uid = uid;
+        a->gid = gid;
+        return 0;
+    }
     case ARGP_KEY_ARG:
         if (state->arg_num == 0) {
             a->command = arg;
@@ -90,6 +112,8 @@ struct app {
     struct event_base *base;
     struct pool *pool;
     struct server *server;
+    struct jail *jail;
+    int jailer_fd; /* until the jail has it */
     struct event *stop_timer;
     int stop_ms;
     int exit_status;
@@ -157,6 +181,73 @@ static int lock_home(const struct config *c, struct err *err)
     return fd;
 }
 
+/* Every machine has ended with it: there is nothing to stop in good order. */
+static void on_jailer_gone(void *user)
+{
+    struct app *app = user;
+    log_error("the jailer has ended, and every machine with it");
+    app->exit_status = 1;
+    (void)event_base_loopbreak(app->base);
+}
+
+/* Fork the jailer. ret_fd -1: jail.mode is off. */
+static int start_jailer(const struct config *c, bool kvm, int *ret_fd, struct jail_hello *ret_hello,
+                        struct err *err)
+{
+    char preload[512] = "";
+    const char *binary;
+    uint32_t first = c->jail_uid_first ? (uint32_t)c->jail_uid_first : config_uids(c) + JAIL_UIDS;
+    bool on = strcmp(c->jail_mode, "on") == 0, off = strcmp(c->jail_mode, "off") == 0;
+    *ret_hello = (struct jail_hello){ 0 };
+    *ret_fd = -1;
+    if (!on && !off && strcmp(c->jail_mode, "try") != 0) {
+        return err_set(err, ERR_INVALID, "jail.mode: must be on, try or off");
+    }
+    if (first % JAIL_UIDS) {
+        return err_set(err, ERR_INVALID, "jail.uid_first: must be a multiple of %u", JAIL_UIDS);
+    }
+    int rc = off ? 0 : qemu_binary(kvm, &binary, err);
+    if (off || rc < 0) {
+        return rc;
+    }
+    (void)seed_library_path(preload, sizeof preload);
+    const struct jailer_options o = {
+        .uid_first = first, .kvm = kvm, .qemu = binary, .preload = preload
+    };
+    cleanup_close int fd = -1;
+    if ((rc = jailer_fork(&o, &fd, ret_hello, err)) < 0) {
+        return rc;
+    }
+    const struct jail_protection *missing = protect_missing(ret_hello);
+    if (missing && on) {
+        return err_set(err, ERR_UNSUPPORTED,
+                       "protection \"%s\" cannot be had: %s (brood doctor shows all; brood up "
+                       "--insecure does without)",
+                       missing->name, missing->why);
+    }
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+/* For good: no capability, no other group, nothing to gain by an exec. */
+static int become(uid_t uid, gid_t gid, struct err *err)
+{
+    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ||
+        prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
+        return err_sys(err, "become user %u", (unsigned)uid);
+    }
+    return 0;
+}
+
+static void log_protections(const struct jail_hello *h)
+{
+    for (uint32_t i = 0; i < h->n; i++) {
+        if (!h->rows[i].holds) {
+            log_warn("protection missing", "name", h->rows[i].name, "why", h->rows[i].why);
+        }
+    }
+}
+
 static int run(const struct arguments *a, const struct config *c, struct app *app, struct err *err)
 {
     bool serve = strcmp(a->command, "serve") == 0;
@@ -170,12 +261,22 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
     if (serve && (lock = rc = lock_home(c, err)) < 0) {
         return rc;
     }
-    if ((rc = engine_default()->probe(&host, err)) < 0) {
+    struct jail_hello hello;
+    if ((rc = engine_default()->probe(&host, err)) < 0 ||
+        (rc = start_jailer(c, host.kvm, &app->jailer_fd, &hello, err)) < 0) {
         return rc;
     }
+    if (a->uid && (rc = become(a->uid, a->gid, err)) < 0) {
+        return rc;
+    }
+    log_protections(&hello);
     app->base = event_base_new();
     if (!app->base) {
         return err_set(err, ERR_SYS, "event loop");
+    }
+    if (app->jailer_fd >= 0) {
+        app->jail = jail_new(app->base, TAKE_FD(app->jailer_fd), on_jailer_gone, app);
+        engine_qemu_use_jail(app->jail);
     }
     server_pool_callbacks(&callbacks);
     cleanup_free struct config *mine = malloc(sizeof *mine);
@@ -230,22 +331,45 @@ static void app_done(struct app *app)
     if (app->pool && pool_idle(app->pool)) {
         pool_free(app->pool); /* else a helper thread still works in it; the process ends anyway */
     }
+    if (app->jail && (!app->pool || pool_idle(app->pool))) {
+        jail_free(app->jail); /* the jailer ends */
+    }
+    if (app->jailer_fd >= 0) {
+        (void)close(app->jailer_fd);
+    }
     if (app->base) {
         event_base_free(app->base);
     }
 }
 
-static int probe(bool json, struct err *err)
+static json_t *protections_json(const struct jail_hello *h)
+{
+    json_t *list = json_array();
+    for (uint32_t i = 0; i < h->n; i++) {
+        const struct jail_protection *r = &h->rows[i];
+        (void)json_array_append_new(list,
+                                    json_pack("{s:s,s:b,s:b,s:s}", "name", r->name, "holds",
+                                              r->holds, "required", r->required, "why", r->why));
+    }
+    return list;
+}
+
+static int probe(const struct config *c, bool json, struct err *err)
 {
     struct engine_host host;
+    struct jail_hello hello = { 0 };
+    struct err none;
+    cleanup_close int jailer = -1;
     int rc = engine_default()->probe(&host, err);
     if (rc < 0) {
         return rc;
     }
+    (void)!start_jailer(c, host.kvm, &jailer, &hello, &none); /* the rows say what is missing */
     if (json) {
-        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i}", "engine", host.name, "reason",
+        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i,s:o}", "engine", host.name, "reason",
                               host.reason, "vmm_version", host.vmm_version, "machine", host.machine,
-                              "cpu_model", host.cpu_model, "tsc_khz", (int)host.tsc_khz);
+                              "cpu_model", host.cpu_model, "tsc_khz", (int)host.tsc_khz,
+                              "protections", protections_json(&hello));
         cleanup_free char *text = json_dumps(o, JSON_COMPACT);
         json_decref(o);
         (void)puts(text ? text : "{}");
@@ -253,6 +377,14 @@ static int probe(bool json, struct err *err)
     }
     (void)printf("engine: %s (%s)\nQEMU: %s\nmachine: %s, cpu %s\n", host.name, host.reason,
                  host.vmm_version, host.machine, host.cpu_model);
+    for (uint32_t i = 0; i < hello.n; i++) {
+        const struct jail_protection *r = &hello.rows[i];
+        (void)printf("%-18s %-8s %s\n", r->name,
+                     r->holds      ? "holds"
+                     : r->required ? "MISSING"
+                                   : "not here",
+                     r->why);
+    }
     return 0;
 }
 
@@ -260,7 +392,7 @@ int main(int argc, char **argv)
 {
     struct arguments a = { 0 };
     struct err err;
-    struct app app = { 0 };
+    struct app app = { .jailer_fd = -1 };
     cleanup_free struct config *c = calloc(1, sizeof *c);
     (void)argp_parse(&argp, argc, argv, 0, NULL, &a);
     if (!c || sodium_init() < 0) {
@@ -277,7 +409,7 @@ int main(int argc, char **argv)
         secret_no_core_file(); /* QEMU's too: a machine's memory */
         (void)signal(SIGPIPE, SIG_IGN);
         if (strcmp(a.command, "probe") == 0) {
-            rc = probe(a.json, &err);
+            rc = probe(c, a.json, &err);
         } else if (strcmp(a.command, "serve") == 0 || strcmp(a.command, "snapshot") == 0) {
             rc = run(&a, c, &app, &err);
             app_done(&app);

@@ -25,6 +25,8 @@
 #define PAGEMAP_OWN (1ull << 63 | 1ull << 56)
 #define PAGEMAP_OF_FILE (1ull << 61)
 
+static seed_kill *kill_copy = spawn_kill;
+
 struct pending {
     seed_copied *copied; /* NULL: forgotten, or a dump */
     seed_dumped *dumped; /* NULL: forgotten, or a copy */
@@ -39,11 +41,11 @@ struct seed {
     int n_pending;
 };
 
-bool seed_library(char *out, size_t room)
+bool seed_library_path(char *out, size_t room)
 {
     char self[400];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
-    if (n <= 0 || getenv("BROOD_TEST_NO_SEED")) {
+    if (n <= 0) {
         return false;
     }
     self[n] = 0;
@@ -55,6 +57,11 @@ bool seed_library(char *out, size_t room)
     int len = snprintf(out, room, "%s/brood-qemu-seed.so", self);
     /* LD_PRELOAD cannot name a path with a blank or a colon */
     return len > 0 && (size_t)len < room && access(out, R_OK) == 0 && !strpbrk(out, " :");
+}
+
+bool seed_library(char *out, size_t room)
+{
+    return !getenv("BROOD_TEST_NO_SEED") && seed_library_path(out, room);
 }
 
 static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const char *why)
@@ -70,9 +77,14 @@ static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const 
     } else if (p.copied) {
         p.copied(p.user, pidfd >= 0 ? r->pid : 0, pidfd, r->vcpu_tid, why);
     } else if (pidfd >= 0) {
-        spawn_kill(pidfd);
+        kill_copy(pidfd);
         (void)close(pidfd);
     }
+}
+
+void seed_set_kill(seed_kill *kill)
+{
+    kill_copy = kill;
 }
 
 static void shut(struct seed *s)
@@ -112,7 +124,7 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
     if (n != sizeof r || s->n_pending == 0) {
         if (pidfd >= 0) {
-            spawn_kill(pidfd);
+            kill_copy(pidfd);
             (void)close(pidfd);
         }
         shut(s);
@@ -125,8 +137,8 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     }
     if (pidfd < 0 || r.pid <= 0 || r.vcpu_tid <= 0) {
         if (pidfd >= 0) {
-            spawn_kill(pidfd); /* half a copy; it is ours to reap */
-            (void)spawn_reap(pidfd);
+            kill_copy(pidfd);        /* half a copy */
+            (void)spawn_reap(pidfd); /* if it is ours */
             (void)close(pidfd);
         }
         answer(s, &r, -1, r.why[0] ? r.why : "the copy was not complete");
@@ -163,9 +175,9 @@ static int ask(struct seed *s, const struct seed_request *r, const int *fds, siz
     struct iovec iov = { .iov_base = (void *)(uintptr_t)r, .iov_len = sizeof *r };
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(SEED_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(SEED_FDS_MAX * sizeof(int))];
     } control = { .bytes = { 0 } };
-    assert(n_fds <= SEED_FDS);
+    assert(n_fds <= SEED_FDS_MAX);
     struct msghdr msg = { .msg_iov = &iov,
                           .msg_iovlen = 1,
                           .msg_control = control.bytes,
@@ -184,14 +196,17 @@ static int ask(struct seed *s, const struct seed_request *r, const int *fds, siz
     return 0;
 }
 
-int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied, void *user,
-              struct err *err)
+int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_t uid, int n_cgroups,
+              seed_copied *copied, void *user, struct err *err)
 {
-    struct seed_request r = { .kind = SEED_COPY, .vcpu_tid = vcpu_tid };
+    struct seed_request r = {
+        .kind = SEED_COPY, .vcpu_tid = vcpu_tid, .uid = uid, .n_cgroups = n_cgroups
+    };
+    assert(n_cgroups >= 0 && n_cgroups <= SEED_CGROUPS_MAX);
     if (s->n_pending == PENDING_MAX) {
         return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
     }
-    int rc = ask(s, &r, fds, SEED_FDS, err);
+    int rc = ask(s, &r, fds, SEED_FDS + (size_t)n_cgroups, err);
     if (rc < 0) {
         return rc;
     }
@@ -199,13 +214,14 @@ int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copie
     return 0;
 }
 
-int seed_dump(struct seed *s, int fd, seed_dumped *dumped, void *user, struct err *err)
+int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *user, struct err *err)
 {
-    struct seed_request r = { .kind = SEED_DUMP };
+    struct seed_request r = { .kind = SEED_DUMP, .n_ranges = pagemap >= 0 };
+    const int fds[] = { fd, pagemap };
     if (s->n_pending == PENDING_MAX) {
         return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
     }
-    int rc = ask(s, &r, &fd, 1, err);
+    int rc = ask(s, &r, fds, pagemap >= 0 ? 2 : 1, err);
     if (rc < 0) {
         return rc;
     }
@@ -241,21 +257,18 @@ static int own_pages(int pagemap, uint64_t from, uint64_t to, struct seed_range 
     return n;
 }
 
-int seed_learn(struct seed *s, pid_t copy, struct err *err)
+int seed_learn(struct seed *s, int maps_fd, int pagemap, struct err *err)
 {
     cleanup_free struct seed_range *ranges = calloc(SEED_RANGES_MAX, sizeof *ranges);
-    char path[48], line[512];
-    int n = 0;
+    char line[512];
+    int n = 0, own = fcntl(maps_fd, F_DUPFD_CLOEXEC, 3);
     if (!ranges) {
         abort();
     }
-    (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)copy);
-    cleanup_close int pagemap = open(path, O_RDONLY | O_CLOEXEC);
     cleanup_close int list = memfd_create("brood-pages", MFD_CLOEXEC);
-    (void)snprintf(path, sizeof path, "/proc/%d/maps", (int)copy);
-    FILE *maps = fopen(path, "re");
-    if (pagemap < 0 || list < 0 || !maps) {
-        int rc = err_sys(err, "%s", path);
+    FILE *maps = own < 0 ? NULL : fdopen(own, "re");
+    if (list < 0 || !maps) {
+        int rc = err_sys(err, "maps of a copy");
         if (maps) {
             (void)fclose(maps);
         }

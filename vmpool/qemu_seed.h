@@ -8,28 +8,37 @@
 
 struct seed;
 
-/* One copy is there: pid, pidfd (the callee's) and its vCPU's thread; pidfd -1: there is none, why
- * says why. Called from the loop, in order of requests, never from inside seed_copy. */
+/* One copy is there: pid, pidfd (the callee's) and its vCPU's thread (both numbers as the seed's
+ * pid namespace has them, and as the seed says); pidfd -1: there is none, why says why. Called from
+ * the loop, in order of requests, never from inside seed_copy. */
 typedef void seed_copied(void *user, pid_t pid, int pidfd, pid_t vcpu_tid, const char *why);
 
 /* Path of the preload library beside this program, into out; false when it is not there or cannot
  * be preloaded. */
 bool seed_library(char *out, size_t room);
+/* The same, also when no copies are wanted: it holds the filter of the jails, too. */
+bool seed_library_path(char *out, size_t room);
 /* control: our end of the socket pair whose other end is SEED_FD of the QEMU; owned from now on. */
 struct seed *seed_new(struct event_base *base, int control);
 /* Requests that are still open are answered: there is no copy. */
 void seed_free(struct seed *s);
-/* fds[SEED_FDS]: stderr, QMP, agent channel, control socket of the copy; borrowed. -ERR_UNAVAILABLE
+/* fds: stderr, QMP, agent channel, control socket of the copy, then n_cgroups (at most
+ * SEED_CGROUPS_MAX) to join; borrowed. uid: whom the copy becomes, 0: nobody else. -ERR_UNAVAILABLE
  * when the seed takes no request. */
-MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, seed_copied *copied,
-                         void *user, struct err *err);
+MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_t uid,
+                         int n_cgroups, seed_copied *copied, void *user, struct err *err);
 /* Look at what a paused copy has written so far, and have later copies take those pages for their
- * own at once. Nothing more than speed depends on it. copy: its process. */
-MUST_CHECK int seed_learn(struct seed *s, pid_t copy, struct err *err);
+ * own at once. Nothing more than speed depends on it. maps, pagemap: of its process, borrowed. */
+MUST_CHECK int seed_learn(struct seed *s, int maps, int pagemap, struct err *err);
 /* The dump is complete (why NULL), or cannot be had. Called as seed_copied is. */
 typedef void seed_dumped(void *user, const char *why);
 /* Have the paused process write the RAM that differs from the file it is mapped from into fd, a
- * file of zeros (seed_wire.h says how); borrowed. -ERR_UNAVAILABLE when it takes no request. */
-MUST_CHECK int seed_dump(struct seed *s, int fd, seed_dumped *dumped, void *user, struct err *err);
+ * file of zeros (seed_wire.h says how). pagemap: its own, where it may not open it; -1. Both
+ * borrowed. -ERR_UNAVAILABLE when it takes no request. */
+MUST_CHECK int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *user,
+                         struct err *err);
+/* Kill a copy that nobody waits for, or half of one. In a jail it is not this process's to kill. */
+typedef void seed_kill(int pidfd);
+void seed_set_kill(seed_kill *kill);
 /* Take a callback back: its copy is killed when it comes. */
 void seed_forget(struct seed *s, const void *user);

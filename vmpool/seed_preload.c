@@ -22,6 +22,12 @@
  * process with an epoll, io_uring or timerfd descriptor is refused: such an object would keep
  * acting on the original.
  *
+ * In a jail a seed runs only what its template's maker wrote; its copies run code of tenants. So a
+ * copy's first act, before it has a second thread, is to leave the seed's cgroup for its own, to
+ * take a user of its own, to drop the two capabilities which that took, and to install the strict
+ * filter (contain). A fork of a frozen sandbox finds user and filter as they were: it is the same
+ * job's.
+ *
  * A copy writes mostly the same pages as its siblings. Each first write is a fault, and a dear one
  * where another thread of the process runs on another processor (its translations must be
  * flushed). vmpool tells which pages an earlier copy has written (SEED_PAGES); a new copy takes
@@ -40,6 +46,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/capability.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -59,6 +66,7 @@
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "vmpool/seed_filter.h"
 #include "vmpool/seed_wire.h"
 
 #ifndef MADV_POPULATE_WRITE /* glibc 2.36 has it, older ones do not */
@@ -114,7 +122,7 @@ static size_t
 static struct shared *shared;
 static struct seed_range ranges[SEED_RANGES_MAX];
 static int n_ranges;
-static pid_t vmpool_pid;
+static pid_t parent_pid;
 static struct stat ram_file; /* st_ino 0: not known */
 static char *ram_at;
 static size_t ram_bytes;
@@ -316,8 +324,30 @@ static bool own_fds(const int *fds)
     return true;
 }
 
+/* What a copy is bound by from birth. false: it may not live. */
+static bool contain(const struct seed_request *request, const int *cgroups)
+{
+    struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
+    struct __user_cap_data_struct none[2] = { 0 };
+    uint32_t uid = request->uid;
+    for (int i = 0; i < request->n_cgroups; i++) {
+        if (write(cgroups[i], "0", 1) != 1) {
+            return false;
+        }
+        (void)close(cgroups[i]);
+    }
+    /* bare system calls: libc's would ask its other threads, which are not there */
+    if (uid != 0 &&
+        (syscall(SYS_setresgid, uid, uid, uid) < 0 || syscall(SYS_setresuid, uid, uid, uid) < 0 ||
+         syscall(SYS_capset, &head, none) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 ||
+         !filter_strict())) {
+        return false;
+    }
+    return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent_pid;
+}
+
 /* Returns in the copy, which is then what the original is: paused, with a thread that serves. */
-static void become(const int *fds, int n, int32_t vcpu_tid)
+static void become(const int *fds, int n, const struct seed_request *request)
 {
     int flags = CLONE_VM | CLONE_FS | CLONE_FILES | CLONE_SIGHAND | CLONE_THREAD | CLONE_SYSVSEM |
                 CLONE_SETTLS | CLONE_PARENT_SETTID | CLONE_CHILD_CLEARTID;
@@ -325,13 +355,15 @@ static void become(const int *fds, int n, int32_t vcpu_tid)
     atomic_store(&n_made, 0);
     atomic_store(&n_back, 0);
     atomic_store(&released, 0);
+    if (!contain(request, fds + SEED_FDS)) {
+        _exit(127);
+    }
     for (int i = 0; i < n_ranges; i++) { /* what fails is faulted in when it is written */
         (void)syscall(SYS_madvise, ranges[i].at, ranges[i].len, MADV_POPULATE_WRITE);
     }
     struct shared *own =
         mmap(NULL, sizeof *own, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (own == MAP_FAILED || prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != vmpool_pid ||
-        !own_fds(fds)) {
+    if (own == MAP_FAILED || !own_fds(fds)) {
         _exit(127);
     }
     for (int i = 0; i < n; i++) {
@@ -341,7 +373,7 @@ static void become(const int *fds, int n, int32_t vcpu_tid)
         if (made < 0) {
             _exit(127);
         }
-        if (threads[i].tid == vcpu_tid) {
+        if (threads[i].tid == request->vcpu_tid) {
             shared->vcpu_tid = made;
         }
     }
@@ -421,10 +453,10 @@ static const char *copy(pid_t self, const struct seed_request *request, const in
         (void)syscall(SYS_nanosleep, &(struct timespec){ .tv_nsec = REST_AGAIN_NS }, NULL);
     }
     if (!why) {
-        /* CLONE_PARENT: the copy is a child of vmpool, and does not die with the seed */
+        /* CLONE_PARENT: the copy is a child of our parent, and does not die with the seed */
         long pid = syscall(SYS_clone, CLONE_PARENT | CLONE_PIDFD | SIGCHLD, 0, &pidfd, 0, 0);
         if (pid == 0) {
-            become(fds, n, request->vcpu_tid);
+            become(fds, n, request);
             *ret_copied = true;
             return NULL;
         }
@@ -482,11 +514,11 @@ static bool write_at(int fd, const char *data, size_t n, uint64_t at)
 }
 
 /* The machine is paused. NULL, or why not. */
-static const char *dump(int fd)
+static const char *dump(int fd, int given)
 {
     static uint64_t words[DUMP_PAGES];
     static uint8_t bits[DUMP_PAGES / 8];
-    int pagemap = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    int pagemap = given >= 0 ? given : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
     const char *why = pagemap < 0 ? "no /proc/self/pagemap" : !ram_at ? "RAM is not known" : NULL;
     for (size_t at = 0; !why && at < ram_bytes; at += DUMP_PAGES * PAGE_BYTES) {
         size_t pages = (ram_bytes - at) / PAGE_BYTES;
@@ -521,12 +553,25 @@ static const char *dump(int fd)
     return why;
 }
 
-static bool receive(struct seed_request *request, int fds[SEED_FDS])
+static size_t fds_of(const struct seed_request *request)
+{
+    switch (request->kind) {
+    case SEED_COPY:
+        return SEED_FDS + (size_t)request->n_cgroups;
+    case SEED_DUMP:
+        return request->n_ranges == 1 ? 2 : 1;
+    default:
+        return 1;
+    }
+}
+
+/* Returns how many fds came. */
+static int receive(struct seed_request *request, int fds[SEED_FDS_MAX])
 {
     struct iovec iov = { .iov_base = request, .iov_len = sizeof *request };
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(SEED_FDS * sizeof(int))];
+        char bytes[CMSG_SPACE(SEED_FDS_MAX * sizeof(int))];
     } control;
     struct msghdr msg = { .msg_iov = &iov,
                           .msg_iovlen = 1,
@@ -537,12 +582,16 @@ static bool receive(struct seed_request *request, int fds[SEED_FDS])
         n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    size_t n_fds = request->kind == SEED_COPY ? SEED_FDS : 1;
-    if (n != sizeof *request || !c || c->cmsg_len != CMSG_LEN(n_fds * sizeof(int))) {
-        return false;
+    if (n != sizeof *request || !c || request->n_cgroups < 0 ||
+        request->n_cgroups > SEED_CGROUPS_MAX) {
+        return -1;
+    }
+    size_t n_fds = fds_of(request);
+    if (c->cmsg_len != CMSG_LEN(n_fds * sizeof(int))) {
+        return -1;
     }
     memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
-    return true;
+    return (int)n_fds;
 }
 
 static bool answer(const struct seed_reply *reply, int pidfd)
@@ -570,10 +619,10 @@ static void *serve(void *arg)
     (void)arg;
     pid_t self = own_tid();
     struct seed_request request;
-    int fds[SEED_FDS];
+    int fds[SEED_FDS_MAX], n_fds;
     bool usable = atomic_load(tid_field((unsigned long)pthread_self())) == self;
     (void)prctl(PR_SET_NAME, "brood-seed");
-    while (receive(&request, fds)) {
+    while ((n_fds = receive(&request, fds)) > 0) {
         struct seed_reply reply = { 0 };
         int pidfd = -1;
         if (request.kind == SEED_PAGES) {
@@ -582,7 +631,7 @@ static void *serve(void *arg)
             continue;
         }
         if (request.kind == SEED_DUMP) {
-            const char *not_done = dump(fds[0]);
+            const char *not_done = dump(fds[0], n_fds > 1 ? fds[1] : -1); /* which it closes */
             (void)close(fds[0]);
             (void)snprintf(reply.why, sizeof reply.why, "%s", not_done ? not_done : "");
             if (!answer(&reply, -1)) {
@@ -601,7 +650,7 @@ static void *serve(void *arg)
             reply.pid = 0;
             (void)snprintf(reply.why, sizeof reply.why, "%s", why);
         }
-        for (int i = 0; i < SEED_FDS; i++) {
+        for (int i = 0; i < n_fds; i++) {
             (void)close(fds[i]);
         }
         bool told = answer(&reply, pidfd);
@@ -692,20 +741,37 @@ static bool install_handler(void)
     return syscall(SYS_rt_sigaction, PARK_SIGNAL, &action, NULL, sizeof action.mask) == 0;
 }
 
+/* BROOD_JAIL: the first user id of the copies. Without the filter nothing may run. */
+static void lock_in(void)
+{
+    static const char text[] = "brood-qemu-seed: the system call filter cannot be installed\n";
+    const char *jail = getenv("BROOD_JAIL");
+    if (!jail) {
+        return;
+    }
+    uint32_t uids = getenv("BROOD_SEED") ? (uint32_t)strtoul(jail, NULL, 10) : 0;
+    if (prctl(PR_SET_DUMPABLE, 0) < 0 || !filter_prepare(uids) || !filter_start()) {
+        (void)!write(2, text, sizeof text - 1);
+        _exit(127);
+    }
+    (void)unsetenv("BROOD_JAIL");
+}
+
 static void __attribute__((constructor)) begin(void)
 {
     pthread_t thread;
     uint64_t all = ~(uint64_t)0, mask = 0;
+    lock_in();
     if (!getenv("BROOD_SEED") || fcntl(SEED_FD, F_GETFD) < 0 || !find_tid_offset()) {
         return;
     }
-    if (fstat(RAM_FD, &ram_file) < 0) {
-        return;
+    if (fstat(RAM_FD, &ram_file) < 0) { /* nothing can be dumped then, but it can be copied */
+        ram_file.st_ino = 0;
     }
     (void)unsetenv("LD_PRELOAD");
     (void)unsetenv("BROOD_SEED");
     (void)fcntl(SEED_FD, F_SETFD, FD_CLOEXEC);
-    vmpool_pid = getppid();
+    parent_pid = getppid();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     if (shared == MAP_FAILED) {
         return;

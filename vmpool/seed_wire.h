@@ -2,12 +2,13 @@
  * SOCK_SEQPACKET on fd SEED_FD of the seed, one request at a time is answered, in order.
  *
  * vmpool -> seed: struct seed_request. SEED_COPY comes with SEED_FDS fds (the copy's stderr, QMP,
- * agent channel and its own end of such a socket: a copy can be copied in its turn) and is
- * answered; SEED_PAGES with one, a file of n_ranges struct seed_range: the memory that copies write
- * early. It is not answered. SEED_DUMP with one, a file of zeros: the pages of guest RAM that
- * differ from the file it is mapped from are written there, each at its own offset, then from
- * SEED_DUMP_MAP(bytes of RAM) on a bit a page, set where one was written (a page of zeros too). It
- * is answered when all is written.
+ * agent channel and its own end of such a socket: a copy can be copied in its turn), behind them
+ * n_cgroups more (to join by), and is answered; SEED_PAGES with one, a file of n_ranges struct
+ * seed_range: the memory that copies write early. It is not answered. SEED_DUMP with one, a file of
+ * zeros: the pages of guest RAM that differ from the file it is mapped from are written there, each
+ * at its own offset, then from SEED_DUMP_MAP(bytes of RAM) on a bit a page, set where one was
+ * written (a page of zeros too). It is answered when all is written. With n_ranges 1 a second fd is
+ * the process's own pagemap, which it may not open in a jail.
  *
  * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0. To SEED_DUMP: pid is 0,
  * and why is empty when it was done.
@@ -18,6 +19,8 @@
 
 #define SEED_FD 7
 #define SEED_FDS 4
+#define SEED_CGROUPS_MAX 3
+#define SEED_FDS_MAX (SEED_FDS + SEED_CGROUPS_MAX)
 #define SEED_ENV "BROOD_SEED=1"
 #define SEED_WHY_MAX 96
 
@@ -31,6 +34,8 @@ struct seed_request {
     int32_t kind;
     int32_t vcpu_tid; /* SEED_COPY: of the seed's vCPU thread */
     int32_t n_ranges; /* SEED_PAGES */
+    uint32_t uid;     /* SEED_COPY: user and group the copy takes; 0: it keeps the seed's */
+    int32_t n_cgroups;
 };
 
 struct seed_range {
@@ -38,7 +43,7 @@ struct seed_range {
 };
 
 struct seed_reply {
-    int32_t pid;      /* of the copy, a child of vmpool; 0: there is none, why says why */
-    int32_t vcpu_tid; /* of the copy's vCPU thread */
+    int32_t pid;      /* of the copy, a child of the seed's parent; 0: none, why says why */
+    int32_t vcpu_tid; /* of the copy's vCPU thread. Both as the seed's pid namespace has them */
     char why[SEED_WHY_MAX];
 };

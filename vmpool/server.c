@@ -238,7 +238,7 @@ int server_new(struct event_base *base, const char *path, struct server **ret_se
         return err_sys(err, "socket");
     }
     (void)unlink(path);
-    mode_t old = umask(0177);
+    mode_t old = umask(0117); /* the group is that of brood's services, or our own */
     int rc = bind(fd, (struct sockaddr *)&addr, sizeof addr);
     (void)umask(old);
     if (rc < 0 || listen(fd, BACKLOG) < 0) {

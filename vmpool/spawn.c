@@ -1,6 +1,6 @@
 /* fork and exec with a clean table of descriptors. vmpool maps little, so that fork is cheap;
- * between fork and exec only async-signal-safe calls are made, since helper threads may exist.
- * child_prepare is the one place where the jail (user, namespaces, seccomp) will be entered. */
+ * between fork and exec only async-signal-safe calls are made, since helper threads may exist. A
+ * QEMU in a jail comes the same way, with a prepare of its own (jail/start.c). */
 #include "vmpool/spawn.h"
 
 #include <assert.h>
@@ -29,9 +29,10 @@ static void child_say(const char *what)
     (void)!write(2, "\n", 1);
 }
 
-/* What every child is bound by, before it becomes the VMM. */
-static int child_prepare(pid_t parent)
+/* What a child outside of any jail is bound by. */
+static int child_prepare(void *user)
 {
+    const pid_t parent = *(const pid_t *)user;
     if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0) {
         return -1;
     }
@@ -46,10 +47,11 @@ static int child_prepare(pid_t parent)
     return 0;
 }
 
-static void child_run(const struct spawn_options *o, pid_t parent)
+_Noreturn void spawn_exec(const struct spawn_options *o, spawn_prepare *prepare, void *user)
 {
     int park[SPAWN_FDS_MAX];
-    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    int null = o->null_fd > 0 ? fcntl(o->null_fd, F_DUPFD_CLOEXEC, FD_PARK)
+                              : open("/dev/null", O_RDWR | O_CLOEXEC);
     int errfd = fcntl(o->stderr_fd >= 0 ? o->stderr_fd : null, F_DUPFD_CLOEXEC, FD_PARK);
     int outfd = fcntl(o->stdout_fd > 0 ? o->stdout_fd : null, F_DUPFD_CLOEXEC, FD_PARK);
     if (null < 0 || errfd < 0 || outfd < 0) {
@@ -82,7 +84,7 @@ static void child_run(const struct spawn_options *o, pid_t parent)
     for (int sig = 1; sig < 32; sig++) {
         (void)signal(sig, SIG_DFL);
     }
-    if (child_prepare(parent) < 0) {
+    if (prepare(user) < 0) {
         child_say("prepare");
         _exit(127);
     }
@@ -102,7 +104,7 @@ int spawn_child(const struct spawn_options *options, pid_t *ret_pid, int *ret_pi
         return err_sys(err, "fork");
     }
     if (pid == 0) {
-        child_run(options, parent);
+        spawn_exec(options, child_prepare, &parent);
     }
     int pidfd = (int)syscall(SYS_pidfd_open, pid, 0);
     if (pidfd < 0) {

@@ -13,6 +13,10 @@
 
 #include "common/base/cleanup.h"
 
+#define UIDS_FIRST 0x70000000u
+#define UIDS_OF_HOME 8192u
+#define UIDS_HOMES 32768u
+
 extern char **environ;
 
 enum kind { KIND_STR, KIND_INT };
@@ -132,8 +136,10 @@ static int load_file(struct config *c, const char *file, bool must, struct err *
 
 static int load_env(struct config *c, struct err *err)
 {
-    static const char *const not_settings[] = { "BROOD_HOME",      "BROOD_CONFIG", "BROOD_BUILD",
-                                                "BROOD_TEMPLATES", "BROOD_LOGS",   NULL };
+    static const char *const not_settings[] = { "BROOD_HOME",  "BROOD_CONFIG",
+                                                "BROOD_BUILD", "BROOD_TEMPLATES",
+                                                "BROOD_LOGS",  "BROOD_RUN_DIR",
+                                                NULL };
     for (char **e = environ; *e; e++) {
         const char *eq = strchr(*e, '=');
         if (strncmp(*e, "BROOD_", 6) != 0 || !eq || strncmp(*e, "BROOD_TEST_", 11) == 0) {
@@ -200,7 +206,11 @@ static int resolve_home(struct config *c, const char *home, struct err *err)
     uint8_t h[16];
     (void)crypto_generichash(h, sizeof h, (const uint8_t *)use, strlen(use), NULL, 0);
     bool run_ok = geteuid() == 0 && access("/run", W_OK) == 0;
-    if (run_ok) {
+    const char *given = getenv("BROOD_RUN_DIR");
+    if (given && given[0] == '/' && strlen(given) < sizeof c->run_dir) {
+        (void)snprintf(c->run_dir, sizeof c->run_dir, "%s",
+                       given); /* brood up's, for its services */
+    } else if (run_ok) {
         (void)snprintf(c->run_dir, sizeof c->run_dir, "/run/brood/%02x%02x%02x%02x", h[0], h[1],
                        h[2], h[3]);
     } else {
@@ -309,6 +319,13 @@ static int mkdir_p(const char *path, struct err *err)
         }
     }
     return 0;
+}
+
+uint32_t config_uids(const struct config *c)
+{
+    const char *hash = strrchr(c->run_dir, '/');
+    unsigned long h = strtoul(hash ? hash + 1 : c->run_dir, NULL, 16);
+    return UIDS_FIRST + (uint32_t)(h % UIDS_HOMES) * UIDS_OF_HOME;
 }
 
 int config_make_home(const struct config *c, struct err *err)

@@ -18,7 +18,9 @@ struct config {
 #undef CONF_STR
 #undef CONF_INT
     char home[CONFIG_STR_MAX];    /* absolute; holds templates, snapshots, redis, postgres, log */
-    char run_dir[CONFIG_STR_MAX]; /* /run/brood/<hash of home>, else /tmp/brood-<uid>/<hash> */
+    char run_dir[CONFIG_STR_MAX]; /* /run/brood/<hash of home>, else /tmp/brood-<uid>/<hash>;
+                                     BROOD_RUN_DIR from brood up to its services, which are other
+                                     users */
 };
 
 /* home: NULL = $BROOD_HOME, else /var/lib/brood as root, else ~/.brood. file: NULL or an INI file
@@ -30,6 +32,10 @@ MUST_CHECK int config_set(struct config *c, const char *key, const char *value, 
                           struct err *err);
 /* Print every key with its value in force, as an INI file with the help as comments. */
 void config_print(const struct config *c, FILE *out);
+/* First of the 8192 user ids that belong to this home alone: the first 4096 for brood's own
+ * processes, the others for machines. Between 0x70000000 and 0x7fffffff, which nobody hands out
+ * (systemd's UIDS-GIDS.md); by the hash in the run folder's name. */
+uint32_t config_uids(const struct config *c);
 /* mkdir -p of the home alone, mode 0711: for what keeps nothing in the run folder. */
 MUST_CHECK int config_make_home(const struct config *c, struct err *err);
 /* mkdir -p run_dir and home with mode 0711; an empty run folder looks newly made afterwards. */

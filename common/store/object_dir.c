@@ -94,6 +94,7 @@ static int make_folders(struct object_store *s, const struct object_id *id,
         (void)snprintf(folder, DIR_PATH_MAX, depth == 1 ? "%s/%.2s" : "%s/%.2s/%.2s", root, id->hex,
                        id->hex + 2);
         if (mkdir(folder, 0700) == 0) {
+            object_keep_owner(folder, parent);
             int rc = sync_folder(parent, err);
             if (rc < 0) {
                 return rc;

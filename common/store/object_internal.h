@@ -99,6 +99,9 @@ struct object_tmp {
     char path[700];
 };
 /* mkdir of dir and dir/tmp; sweeps dir/tmp. */
+/* What root makes in a folder of another user's is that user's (brood up's worker has one of its
+ * own). */
+void object_keep_owner(const char *path, const char *parent);
 MUST_CHECK int object_tmp_prepare(struct object_store *s, const char *dir, struct err *err);
 /* A new file in s->tmp, locked: a sweep takes away only files whose maker is gone. */
 MUST_CHECK int object_tmp_new(struct object_store *s, struct object_tmp *ret_tmp, struct err *err);

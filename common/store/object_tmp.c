@@ -35,13 +35,25 @@ static void sweep(const char *tmp)
     (void)closedir(d);
 }
 
+void object_keep_owner(const char *path, const char *parent)
+{
+    struct stat st;
+    if (geteuid() == 0 && stat(parent, &st) == 0 && st.st_uid != 0) {
+        (void)!lchown(path, st.st_uid, st.st_gid);
+    }
+}
+
 int object_tmp_prepare(struct object_store *s, const char *dir, struct err *err)
 {
     (void)snprintf(s->tmp, sizeof s->tmp, "%s/tmp", dir);
     const char *const dirs[] = { dir, s->tmp };
     for (int i = 0; i < 2; i++) {
-        if (mkdir(dirs[i], 0700) < 0 && errno != EEXIST) {
+        bool made = mkdir(dirs[i], 0700) == 0;
+        if (!made && errno != EEXIST) {
             return err_sys(err, "object store: mkdir %s", dirs[i]);
+        }
+        if (made && i > 0) {
+            object_keep_owner(dirs[i], dirs[i - 1]);
         }
         struct stat st;
         if (stat(dirs[i], &st) < 0) {

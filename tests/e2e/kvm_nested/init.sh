@@ -37,6 +37,7 @@ step() {
 
 mount -t proc proc /proc
 mount -t sysfs sys /sys
+mount -t cgroup2 cgroup /sys/fs/cgroup # the jails' cgroups are of v2 here
 mount -t devtmpfs dev /dev
 mkdir -p /dev/shm /tmp /run
 mount -t tmpfs tmp /tmp
@@ -60,6 +61,15 @@ say "brood-vmpool serve"
 brood-vmpool serve >/tmp/serve.log 2>&1 &
 vmpool=$!
 step lease 180 brood-lease-once "$socket" python python3 -c 'print(6*7)'
+# A machine's jail, from outside.
+for comm in /proc/[0-9]*/comm; do
+    read -r name <"$comm"
+    if [[ $name == qemu* ]]; then
+        from=${comm%/comm}
+        echo "@jail $(grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' "$from/status" | tr -s '\n\t' '  ')$(cat "$from/cgroup")"
+        break
+    fi
+done
 # The sleep: timers of the machine that was frozen run on in its copy.
 fork='import random, uuid, os, time; time.sleep(.2); '
 fork+='print(random.random(), uuid.uuid4(), os.urandom(8).hex(), time.time())'

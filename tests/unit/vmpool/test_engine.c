@@ -18,7 +18,7 @@ static int arguments(bool kvm, bool seed, struct qemu_args *ret_args)
     struct engine_host host = { .kvm = kvm };
     struct machine_options o = { .memory_mib = 256, .vcpus = 1, .clone = true, .copyable = seed };
     o.disk = "/nowhere/rootfs.erofs";
-    qemu_describe(&host);
+    qemu_describe(&host, kvm ? "/usr/bin/qemu-system-x86_64-microvm" : "/usr/bin/qemu");
     return qemu_arguments(ret_args, "/usr/bin/qemu", &host, &o, &err);
 }
 
@@ -38,9 +38,27 @@ Test(engine, the_accelerator_is_the_hosts)
     cr_assert_eq(arguments(true, false, &a), 0, "%s", err.text);
     cr_expect_str_eq(value_of(&a, "-accel"), "kvm");
     cr_expect_str_eq(value_of(&a, "-cpu"), "host");
+    cr_expect_str_eq(value_of(&a, "-sandbox"), "", "the small binary knows none");
     qemu_args_done(&a);
     cr_assert_eq(arguments(false, true, &a), 0, "%s", err.text);
     cr_expect_eq(strncmp(value_of(&a, "-accel"), "tcg,", 4), 0);
+    qemu_args_done(&a);
+}
+
+/* No path of the host's, and every switch of QEMU's own filter that the machine allows. */
+Test(engine, files_are_descriptors_and_the_sandbox_is_on)
+{
+    struct qemu_args a;
+    cr_assert_eq(arguments(false, false, &a), 0, "%s", err.text);
+    for (int i = 1; i < a.n; i++) {
+        cr_expect(!strstr(a.argv[i], "/nowhere"), "%s", a.argv[i]);
+    }
+    cr_expect_str_eq(value_of(&a, "-sandbox"),
+                     "on,obsolete=deny,resourcecontrol=deny,spawn=deny,elevateprivileges=deny");
+    qemu_args_done(&a);
+    cr_assert_eq(arguments(false, true, &a), 0, "%s", err.text);
+    cr_expect_str_eq(value_of(&a, "-sandbox"),
+                     "on,obsolete=deny,resourcecontrol=deny,spawn=allow,elevateprivileges=allow");
     qemu_args_done(&a);
 }
 
