@@ -2,6 +2,7 @@
 #include <jansson.h>
 
 #include "cli/cli.h"
+#include "cli/ratecards.h"
 
 static const struct argp argp = {
     .parser = cli_parse_key,
@@ -26,6 +27,8 @@ int cmd_migrate(struct cli *cli, int argc, char **argv)
     }
     int applied = pg_migrate(&pg, &err);
     int version = applied < 0 ? applied : pg_schema_version(&pg, &err);
+    version =
+        version < 0 || ratecards_first(&cli->config, &pg, &err) >= 0 ? version : -(int)err.code;
     if (version < 0) {
         return cli_fail(cli, &err);
     }

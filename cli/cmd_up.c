@@ -20,6 +20,7 @@
 #include "cli/manifest.h"
 #include "cli/poolclient.h"
 #include "cli/proc.h"
+#include "cli/ratecards.h"
 #include "cli/services.h"
 #include "cli/users.h"
 #include "common/base/cleanup.h"
@@ -233,6 +234,7 @@ static int prepare_database(struct up *up, struct err *err)
     int64_t begin = mono_ms();
     int applied, n, rc = pg_open(&pg, up->cli->config.postgres_url, err);
     if (rc < 0 || (applied = rc = pg_migrate(&pg, err)) < 0 ||
+        (rc = ratecards_first(&up->cli->config, &pg, err)) < 0 ||
         (n = rc = manifest_register_all(&up->cli->config, &pg, err)) < 0) {
         return rc;
     }

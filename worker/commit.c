@@ -273,7 +273,7 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
                                          .worker = c->name,
                                          .attempt = e->claim.attempt,
                                          .result = &e->result,
-                                         .usage = e->billed ? e->usage : NULL,
+                                         .billed = e->billed,
                                          .branches = e->branches,
                                          .n_branches = e->n_branches,
                                          .snapshots = e->snapshots,

@@ -14,7 +14,6 @@
 #include "common/model/branch_result.h"
 #include "common/model/result.h"
 #include "common/model/retry.h"
-#include "common/model/usage.h"
 #include "common/store/queue.h"
 #include "common/store/snapshots.h"
 #include "worker/inflight.h"
@@ -27,12 +26,11 @@ struct commit_entry {
     struct claim claim; /* its spec is not needed any more and may be NULL */
     struct inflight_ref ref;
     char template_name[JOB_TEMPLATE_MAX + 1];
-    bool failed; /* a fault of ours: reason and cause; else result and usage */
+    bool failed; /* a fault of ours: reason and cause; else result */
     char reason[ERR_TEXT_MAX];
     enum retry_cause cause;
     struct job_result result;
-    bool billed;
-    struct usage_record usage[METER_COUNT];
+    bool billed;                    /* node 0's sandbox; each branch says it of its own */
     struct branch_result *branches; /* n_branches; NULL: a plain job */
     int n_branches;
     struct manifest artifacts;      /* of node 0 */

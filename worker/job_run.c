@@ -12,7 +12,6 @@
 #include "common/base/log.h"
 #include "common/base/secret_key.h"
 #include "common/model/secrets.h"
-#include "worker/bill.h"
 #include "worker/node_run.h"
 #include "worker/tree_exec.h"
 
@@ -60,14 +59,6 @@ static void fail(struct commit_entry *e, const struct err *why)
     }
     log_warn("attempt failed", "job", e->claim.job_id, "reason", e->reason, "error",
              err_word(why->code));
-}
-
-static void bill(const struct config *c, struct commit_entry *e)
-{
-    e->billed = verdict_billed(e->result.verdict);
-    if (e->billed) {
-        bill_sandbox(c, e->claim.job_id, e->claim.attempt, "", &e->result, e->usage);
-    }
 }
 
 /* Lease a sandbox. While the host is full, or vmpool does not answer at all, the claim is kept (and
@@ -214,7 +205,7 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
     if (rc < 0) {
         fail(e, &err);
     } else {
-        bill(s->shared->config, e);
+        e->billed = job_result_billed(&e->result);
         log_done(s, e, &m);
     }
     inflight_leave_slot(s->shared->inflight, ref);

@@ -13,7 +13,6 @@
 #include "common/base/log.h"
 #include "common/model/branch_result.h"
 #include "common/model/score.h"
-#include "worker/bill.h"
 #include "worker/node_run.h"
 
 #define FORK_WAIT_MS 60000
@@ -480,17 +479,9 @@ static void sum_up(struct tree_exec *x)
 
 static void bill_branches(struct tree_exec *x)
 {
-    const struct config *c = x->slot->shared->config;
     for (int i = 1; i < x->tree->n; i++) {
         struct branch_result *b = &x->e->branches[i - 1];
-        bool used = b->result.measured_ms > 0 && b->result.vcpus > 0;
-        /* Cancelled and used: killed at the first failure, or set up for nothing but such. */
-        bool counts = verdict_billed(b->result.verdict) || b->result.verdict == VERDICT_CANCELLED;
-        b->billed = used && counts && verdict_billed(x->e->result.verdict);
-        if (b->billed) {
-            bill_sandbox(c, x->e->claim.job_id, x->e->claim.attempt,
-                         tree_usage_branch(&x->tree->nodes[i]), &b->result, b->usage);
-        }
+        b->billed = branch_result_billed(b, &x->e->result);
     }
 }
 

@@ -169,3 +169,11 @@ int64_t branch_results_cap(struct branch_result *b, int n, int64_t max_bytes)
     }
     return cut;
 }
+
+bool branch_result_billed(const struct branch_result *b, const struct job_result *job)
+{
+    const struct job_result *r = &b->result;
+    bool used = r->measured_ms > 0 && r->vcpus > 0;
+    bool counts = verdict_billed(r->verdict) || r->verdict == VERDICT_CANCELLED;
+    return used && counts && job_result_billed(job);
+}

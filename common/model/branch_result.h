@@ -8,7 +8,6 @@
 #pragma once
 #include "common/model/manifest.h"
 #include "common/model/result.h"
-#include "common/model/usage.h"
 
 struct branch_result {
     int node, parent; /* index in the tree */
@@ -20,8 +19,7 @@ struct branch_result {
     int tries;                 /* how often its fork was started; 0: never */
     struct job_result result;  /* setup and run as a job's; verdict NONE only before the end */
     struct manifest artifacts; /* see job_result_take_manifest */
-    bool billed;
-    struct usage_record usage[METER_COUNT]; /* branch tree_usage_branch(); when billed */
+    bool billed;               /* see branch_result_billed */
 };
 /* Zeroed memory becomes an empty result of this node: index, parent, paths (copied), weight. */
 struct tree_node;
@@ -31,6 +29,11 @@ void branch_result_done(struct branch_result *b);
 struct tree;
 struct branch_result *branch_results_new(const struct tree *t);
 void branch_results_free(struct branch_result *b, int n);
+
+/* Whether the customer pays for the branch's sandbox: it was used, and neither the branch nor the
+ * job ended by a fault of others. A branch that was cancelled had been started for the job (killed
+ * at the first failure, or set up for nothing but such), so it counts. */
+bool branch_result_billed(const struct branch_result *b, const struct job_result *job);
 
 /* Note in r what m holds: the sums, and a warning for each pattern that matched nothing and for
  * what could not be listed. For the job's own result call it with every node's. */

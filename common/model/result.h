@@ -74,6 +74,9 @@ void job_result_done(struct job_result *r);
  * in the last one's place. */
 void job_result_warn(struct job_result *r, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Whether the customer pays for the job's own sandbox: by its verdict (verdict.def); one that was
+ * cancelled while it ran, to that moment. */
+bool job_result_billed(const struct job_result *r);
 /* The "detail" JSON (everything but the output bytes), compact; free(). Parse is the inverse
  * (unknown keys ignored). */
 char *job_result_detail(const struct job_result *r);

@@ -122,6 +122,12 @@ void job_result_warn(struct job_result *r, const char *fmt, ...)
     r->warnings[r->n_warnings++] = jr_dup(text, strlen(text));
 }
 
+bool job_result_billed(const struct job_result *r)
+{
+    return verdict_billed(r->verdict) ||
+           (r->verdict == VERDICT_CANCELLED && r->measured_ms > 0 && r->vcpus > 0);
+}
+
 /* ---- writing ---- */
 
 static void put(json_t *obj, const char *key, json_t *value)

@@ -1,8 +1,25 @@
 /* Inside common/store: what a commit writes of an attempt besides its one row in results. */
 #pragma once
 #include "common/store/jobs.h"
+#include "common/store/ledger_internal.h"
 #include "common/store/pg_internal.h"
 #include "common/store/snapshots.h"
+
+/* ---- usage lines (commit_usage.c) ---- */
+MUST_CHECK int commit_usage_prepare(struct pg *pg, struct err *err);
+/* The lines of one sandbox of item, by the connection's book (ledger_book was called). branch: ""
+ * for the job's own. Returns how many. */
+MUST_CHECK int commit_usage_price(struct pg *pg, const struct commit_item *item, const char *branch,
+                                  const struct job_result *r,
+                                  struct usage_record out[USAGE_RECORDS_MAX], struct err *err);
+/* Of one part: from, to, measured, charged, rate card, period, then of each meter id, word, amount,
+ * price, cost. */
+#define COMMIT_USAGE_PARAMS (6 + 5 * METER_COUNT)
+void commit_usage_params(struct pg_params *p, const struct usage_record u[METER_COUNT]);
+/* Send n lines (whole parts), each part a statement that adds something only when the attempt's row
+ * is there. Returns how many statements. */
+MUST_CHECK int commit_usage_send(struct pg *pg, const struct commit_item *item, const char *branch,
+                                 const struct usage_record *u, int n, struct err *err);
 
 /* Prepare the statements that items need. */
 MUST_CHECK int commit_extras_prepare(struct pg *pg, const struct commit_item *items, int n,

@@ -74,9 +74,9 @@ struct commit_item {
     const char *job_id, *tenant, *template_name, *worker;
     int attempt;
     const struct job_result *result;
-    const struct usage_record *usage;     /* METER_COUNT records; NULL: not billed. Of a job with
-                                             branches:     of the sandbox of node 0 */
-    const struct branch_result *branches; /* n_branches: of all nodes but 0, each with its usage */
+    bool billed; /* the job's own sandbox (of a job with branches: node 0's); its lines are priced
+                    from result */
+    const struct branch_result *branches; /* n_branches: of all nodes but 0 */
     int n_branches;
     const struct manifest *artifacts;     /* of node 0; NULL: none */
     const struct snapshot_row *snapshots; /* n_snapshots that this job keeps: job_id and tenant are

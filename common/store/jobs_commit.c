@@ -13,13 +13,14 @@
 #include "common/store/commit_internal.h"
 
 #define COMMIT_ITEMS_MAX 10000
+#define REPRICE_MAX 3 /* times that a commit meets a newer price book */
 
 /* $1 job, $2 attempt, $3 worker, $4 state, $5 verdict, $6 detail, $7..$12 output bytes, $13
  * template or NULL */
 #define COMMIT_HEAD                                                                                \
     "WITH u AS (UPDATE jobs SET state = $4, verdict = $5, finished_at = clock_timestamp()"         \
     "  WHERE id = $1::uuid AND attempt = $2::int AND state IN ('scheduled','running')"             \
-    "  RETURNING id, tenant, coalesce($13, template) AS template, labels),"                        \
+    "  RETURNING id, tenant, coalesce($13, template) AS template, labels, batch_id),"              \
     " r AS (INSERT INTO results (job_id, attempt, verdict, detail, stdout_head, stdout_tail,"      \
     "   stderr_head, stderr_tail, setup_stdout, setup_stderr)"                                     \
     "  SELECT id, $2::int, $5, $6, $7::bytea, $8::bytea, $9::bytea, $10::bytea, $11::bytea, "      \
@@ -27,19 +28,19 @@
     " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome)"                               \
     "  SELECT id, $2::int, $3::text, 'committed' FROM u)"
 #define COMMIT_TAIL " SELECT count(*) FROM u"
-/* $14 from, $15 to, $16 measured, $17 charged (ms; of the sandbox, the same for its meters), then
- * for each meter: id, word, amount, unit price, cost */
+/* $14 on: commit_usage_params of the sandbox's first part */
 #define USAGE_ROW(id, meter, amount, price, cost)                                                  \
     "(" id "::uuid, " meter "::text, " amount "::int8, " price "::int8, " cost "::int8)"
 #define COMMIT_USAGE                                                                               \
     ", g AS (INSERT INTO usage_records (id, tenant, job_id, attempt, meter, template, labels,"     \
-    "   from_ts, to_ts, measured_ms, charged_ms, amount, unit_price_nanousd, cost_nanousd)"        \
-    "  SELECT m.id, u.tenant, u.id, $2::int, m.meter, u.template, u.labels,"                       \
+    "   batch_id, verdict, from_ts, to_ts, measured_ms, charged_ms, rate_id, period, amount,"      \
+    "   unit_price_nanousd, cost_nanousd)"                                                         \
+    "  SELECT m.id, u.tenant, u.id, $2::int, m.meter, u.template, u.labels, u.batch_id, $5::text," \
     "   to_timestamp($14::int8 / 1000.0), to_timestamp($15::int8 / 1000.0), $16::int8, $17::int8," \
-    "   m.amount, m.price, m.cost FROM u CROSS JOIN (VALUES " USAGE_ROW(                           \
-        "$18", "$19", "$20", "$21",                                                                \
-        "$22") ", " USAGE_ROW("$23", "$24", "$25", "$26",                                          \
-                              "$27") ") m (id, meter, amount, price, cost))"
+    "   $18::int, $19::int, m.amount, m.price, m.cost FROM u CROSS JOIN (VALUES " USAGE_ROW(       \
+        "$20", "$21", "$22", "$23",                                                                \
+        "$24") ", " USAGE_ROW("$25", "$26", "$27", "$28",                                          \
+                              "$29") ") m (id, meter, amount, price, cost))"
 
 static const struct statement commit_free = { "commit_free", COMMIT_HEAD COMMIT_TAIL };
 static const struct statement commit_billed = { "commit_billed",
@@ -63,9 +64,12 @@ static void add_bytes(struct pg_params *p, const struct bytes *b)
     pg_add_bytes(p, b->data, b->len);
 }
 
+/* Returns how many statements: the guarded one, and the parts of the sandbox's time behind its
+ * first. */
 static int send_item(struct pg *pg, const struct commit_item *item, struct err *err)
 {
     const struct job_result *r = item->result;
+    int rc;
     cleanup_free char *detail = job_result_detail(r);
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, item->job_id);
@@ -81,23 +85,19 @@ static int send_item(struct pg *pg, const struct commit_item *item, struct err *
     add_bytes(&p, &r->setup.out.head);
     add_bytes(&p, &r->setup.err_out.head);
     pg_add_text(&p, item->template_name);
-    if (item->usage) {
-        const struct usage_record *u = item->usage;
-        pg_add_int(&p, u->from_ms);
-        pg_add_int(&p, u->to_ms);
-        pg_add_int(&p, u->measured_ms);
-        pg_add_int(&p, u->charged_ms);
-        for (int m = 0; m < METER_COUNT; m++) {
-            assert(u[m].from_ms == u->from_ms && u[m].to_ms == u->to_ms &&
-                   u[m].measured_ms == u->measured_ms && u[m].charged_ms == u->charged_ms);
-            pg_add_text(&p, u[m].id.text);
-            pg_add_text(&p, meter_word(u[m].meter));
-            pg_add_int(&p, u[m].amount);
-            pg_add_int(&p, u[m].unit_price_nanousd);
-            pg_add_int(&p, u[m].cost_nanousd);
-        }
+    if (!item->billed) {
+        rc = pg_pipeline_send(pg, &commit_free, &p, false, err);
+        return rc < 0 ? rc : 1;
     }
-    return pg_pipeline_send(pg, item->usage ? &commit_billed : &commit_free, &p, false, err);
+    struct usage_record u[USAGE_RECORDS_MAX];
+    int n = commit_usage_price(pg, item, "", r, u, err);
+    if (n < 0) {
+        return n;
+    }
+    commit_usage_params(&p, u);
+    rc = pg_pipeline_send(pg, &commit_billed, &p, false, err);
+    rc = rc < 0 ? rc : commit_usage_send(pg, item, "", u + METER_COUNT, n - METER_COUNT, err);
+    return rc < 0 ? rc : rc + 1;
 }
 
 struct commit_ctx {
@@ -129,13 +129,18 @@ static int send_all(struct pg *pg, struct commit_item **order, int n, struct err
     if (!index) {
         abort();
     }
-    int sent = 1, rc = pg_pipeline_begin(pg, err);
+    const struct rate_book *book = pg->book;
+    struct pg_params p = { .n = 0 };
+    pg_add_int(&p, book->version);
+    pg_add_int(&p, book->closed_through);
+    int sent = 2, rc = pg_pipeline_begin(pg, err);
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_begin, NULL, false, err);
+    rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_ledger_guard, &p, false, err);
     for (int i = 0; i < n && rc >= 0; i++) {
-        index[i] = sent++;
-        rc = send_item(pg, order[i], err);
+        index[i] = sent;
+        int own = rc = send_item(pg, order[i], err);
         rc = rc < 0 ? rc : commit_extras_send(pg, order[i], err);
-        sent += rc > 0 ? rc : 0;
+        sent += rc < 0 ? 0 : own + rc;
     }
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_commit, NULL, false, err);
     if (rc < 0) {
@@ -162,16 +167,52 @@ static int check_own(struct pg *pg, struct commit_item *item, struct err *err)
     return 0;
 }
 
-int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err)
+static int prepare(struct pg *pg, const struct commit_item *items, int n, struct err *err)
 {
-    assert(n > 0 && n <= COMMIT_ITEMS_MAX);
-    static const struct statement *const all[] = { &stmt_begin, &stmt_commit, &commit_free,
-                                                   &commit_billed };
+    static const struct statement *const all[] = { &stmt_begin, &stmt_commit, &stmt_ledger_guard,
+                                                   &commit_free, &commit_billed };
     int rc = pg_ensure(pg, err);
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc >= 0; i++) {
         rc = pg_prepare(pg, all[i], err);
     }
-    rc = rc < 0 ? rc : commit_extras_prepare(pg, items, n, err);
+    rc = rc < 0 ? rc : commit_usage_prepare(pg, err);
+    return rc < 0 ? rc : commit_extras_prepare(pg, items, n, err);
+}
+
+/* The book that the connection had may be an old one: then the guard refuses, and it is read again.
+ */
+static int send_priced(struct pg *pg, struct commit_item **order, int n, struct err *err)
+{
+    for (int again = 0;; again++) {
+        const struct rate_book *book;
+        int rc = ledger_book(pg, &book, err);
+        int version = rc < 0 ? 0 : book->version, closed = rc < 0 ? 0 : book->closed_through;
+        rc = rc < 0 ? rc : send_all(pg, order, n, err);
+        if (rc >= 0) {
+            return rc;
+        }
+        pg_rollback(pg);
+        struct err why = *err;
+        if (again == REPRICE_MAX || !pg->conn || PQstatus(pg->conn) != CONNECTION_OK ||
+            PQpipelineStatus(pg->conn) != PQ_PIPELINE_OFF) {
+            return rc;
+        }
+        ledger_forget(pg);
+        if (ledger_book(pg, &book, err) < 0 ||
+            (book->version == version && book->closed_through == closed)) {
+            *err = why;
+            return rc;
+        }
+        for (int i = 0; i < n; i++) {
+            order[i]->ret_won = false;
+        }
+    }
+}
+
+int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *err)
+{
+    assert(n > 0 && n <= COMMIT_ITEMS_MAX);
+    int rc = prepare(pg, items, n, err);
     if (rc < 0) {
         return rc;
     }
@@ -184,15 +225,9 @@ int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *er
         order[i] = &items[i];
     }
     qsort(order, (size_t)n, sizeof *order, by_job);
-    rc = send_all(pg, order, n, err);
-    if (rc < 0) {
-        pg_rollback(pg);
-        return rc;
+    rc = send_priced(pg, order, n, err);
+    for (int i = 0; i < n && rc >= 0; i++) {
+        rc = items[i].ret_won ? rc : check_own(pg, &items[i], err);
     }
-    for (int i = 0; i < n; i++) {
-        if (!items[i].ret_won && (rc = check_own(pg, &items[i], err)) < 0) {
-            return rc;
-        }
-    }
-    return 0;
+    return rc < 0 ? rc : 0;
 }

@@ -28,26 +28,7 @@
     " SELECT $1::uuid, $2::int, $4::int, $5::int, $6::text, $7::text, $8::int = 1, $9::text,"      \
     "  $10::int, $11::int8, $12::int, $13::int8, $14::int8, $15::int8, $16::text, $17::bytea,"     \
     "  $18::bytea, $19::bytea, $20::bytea, $21::bytea, $22::bytea FROM g ON CONFLICT DO NOTHING"
-/* $23 template or NULL, $24 from, $25 to, $26 measured, $27 charged, then id, word, amount, price,
- * cost of each meter */
-#define USAGE_ROW(id, meter, amount, price, cost)                                                  \
-    "(" id "::uuid, " meter "::text, " amount "::int8, " price "::int8, " cost "::int8)"
-#define BRANCH_USAGE                                                                               \
-    ", u AS (INSERT INTO usage_records (id, tenant, job_id, attempt, branch, meter, template,"     \
-    "   labels, from_ts, to_ts, measured_ms, charged_ms, amount, unit_price_nanousd, "             \
-    "cost_nanousd)"                                                                                \
-    "  SELECT m.id, j.tenant, j.id, $2::int, $6::text, m.meter, coalesce($23, j.template), "       \
-    "j.labels,"                                                                                    \
-    "   to_timestamp($24::int8 / 1000.0), to_timestamp($25::int8 / 1000.0), $26::int8, $27::int8," \
-    "   m.amount, m.price, m.cost FROM g CROSS JOIN jobs j CROSS JOIN (VALUES " USAGE_ROW(         \
-        "$28", "$29", "$30", "$31",                                                                \
-        "$32") ", " USAGE_ROW("$33", "$34", "$35", "$36",                                          \
-                              "$37") ") m (id, meter, amount, price, cost)"                        \
-                                     "  WHERE j.id = $1::uuid ON CONFLICT DO NOTHING)"
-
-static const struct statement branch_free = { "branch_free", WON BRANCH };
-static const struct statement branch_billed = { "branch_billed", WON BRANCH_USAGE BRANCH };
-static_assert(METER_COUNT == 2, "BRANCH_USAGE writes two meters");
+static const struct statement add_branch = { "add_branch", WON BRANCH };
 
 /* $4 node, $5 rows: [[path, sha256, size, mode, type, target, stored, reason, change], ..], bytes
  * in base64
@@ -81,9 +62,8 @@ static const struct statement keep_snapshot = {
 
 int commit_extras_prepare(struct pg *pg, const struct commit_item *items, int n, struct err *err)
 {
-    static const struct statement *const all[] = {
-        &branch_free, &branch_billed, &add_artifacts, &stmt_name_lock, &take_name, &keep_snapshot
-    };
+    static const struct statement *const all[] = { &add_branch, &add_artifacts, &stmt_name_lock,
+                                                   &take_name, &keep_snapshot };
     bool wanted = false;
     for (int i = 0; i < n && !wanted; i++) {
         wanted = items[i].n_branches > 0 || (items[i].artifacts && items[i].artifacts->n > 0) ||
@@ -108,26 +88,7 @@ static void add_bytes(struct pg_params *p, const struct bytes *b)
     pg_add_bytes(p, b->data, b->len);
 }
 
-static void add_usage(struct pg_params *p, const struct commit_item *item,
-                      const struct branch_result *b)
-{
-    const struct usage_record *u = b->usage;
-    pg_add_text(p, item->template_name);
-    pg_add_int(p, u->from_ms);
-    pg_add_int(p, u->to_ms);
-    pg_add_int(p, u->measured_ms);
-    pg_add_int(p, u->charged_ms);
-    for (int m = 0; m < METER_COUNT; m++) {
-        assert(u[m].from_ms == u->from_ms && u[m].to_ms == u->to_ms &&
-               u[m].measured_ms == u->measured_ms && u[m].charged_ms == u->charged_ms);
-        pg_add_text(p, u[m].id.text);
-        pg_add_text(p, meter_word(u[m].meter));
-        pg_add_int(p, u[m].amount);
-        pg_add_int(p, u[m].unit_price_nanousd);
-        pg_add_int(p, u[m].cost_nanousd);
-    }
-}
-
+/* Returns how many statements. */
 static int send_branch(struct pg *pg, const struct commit_item *item, const struct branch_result *b,
                        struct err *err)
 {
@@ -157,10 +118,14 @@ static int send_branch(struct pg *pg, const struct commit_item *item, const stru
     add_bytes(&p, &r->run.err_out.tail);
     add_bytes(&p, &r->setup.out.head);
     add_bytes(&p, &r->setup.err_out.head);
-    if (b->billed) {
-        add_usage(&p, item, b);
+    int rc = pg_pipeline_send(pg, &add_branch, &p, false, err);
+    if (rc < 0 || !b->billed) {
+        return rc < 0 ? rc : 1;
     }
-    return pg_pipeline_send(pg, b->billed ? &branch_billed : &branch_free, &p, false, err);
+    struct usage_record u[USAGE_RECORDS_MAX];
+    int n = commit_usage_price(pg, item, b->path, r, u, err);
+    rc = n < 0 ? n : commit_usage_send(pg, item, b->path, u, n, err);
+    return rc < 0 ? rc : rc + 1;
 }
 
 static json_t *base64(const char *data, size_t len)
@@ -242,7 +207,7 @@ int commit_extras_send(struct pg *pg, const struct commit_item *item, struct err
         const struct branch_result *b = &item->branches[i];
         int rc = send_branch(pg, item, b, err);
         int more = rc < 0 ? rc : send_artifacts(pg, item, b->node, &b->artifacts, err);
-        sent = more < 0 ? more : sent + 1 + more;
+        sent = more < 0 ? more : sent + rc + more;
     }
     for (int i = 0; sent >= 0 && i < item->n_snapshots; i++) {
         int rc = send_snapshot(pg, item, &item->snapshots[i], err);

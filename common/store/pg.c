@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "common/store/ledger_internal.h"
 #include "common/store/pg_internal.h"
 
 const struct statement stmt_begin = { "begin", "BEGIN" };
@@ -56,6 +57,7 @@ static int connect_now(struct pg *pg, struct err *err)
     PQfinish(pg->conn);
     pg->n_prepared = 0;
     pg->has_intake = false;
+    ledger_forget(pg);
     pg->generation++;
     /* Before dbname: the connection string may say otherwise. */
     static const char *const keys[] = {
@@ -97,6 +99,7 @@ int pg_open(struct pg *pg, const char *url, struct err *err)
 
 void pg_close(struct pg *pg)
 {
+    ledger_forget(pg);
     PQfinish(pg->conn);
     pg->conn = NULL;
 }

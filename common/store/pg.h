@@ -9,9 +9,10 @@
 #include <stdbool.h>
 #include "common/base/err.h"
 
-#define PG_URL_MAX 512       /* bytes of a connection string, NUL included */
-#define PG_STATEMENTS_MAX 96 /* prepared statements of one connection */
+#define PG_URL_MAX 512        /* bytes of a connection string, NUL included */
+#define PG_STATEMENTS_MAX 160 /* prepared statements of one connection */
 
+struct rate_book;
 struct pg {
     PGconn *conn; /* NULL: not connected */
     char url[PG_URL_MAX];
@@ -21,6 +22,7 @@ struct pg {
     bool has_intake; /* the temporary table of store_submit was made */
     const char *viewer; /* tenant that this connection reads and cancels for, borrowed; NULL: the
                            service itself, which sees all. What is not the viewer's is not found. */
+    struct rate_book *book; /* what commits price with; NULL: to be read (ledger_internal.h) */
 };
 
 /* Connect. url: a libpq connection string or URI. -ERR_UNAVAILABLE when the server cannot be

@@ -40,14 +40,12 @@ static const char tree_job[] =
     "\"b\"}]}";
 
 static const struct retry_policy at_once = { .attempts_max = 5, .waits_max = 5 };
-static const struct rate_card rates = { 14000, 4500, 1000, 1000 };
 
 /* Everything that a worker hands over of one attempt. */
 struct handed {
     struct job_spec *spec;
     char job[ID_TEXT_BYTES];
     struct job_result result;
-    struct usage_record usage[METER_COUNT];
     struct branch_result *branches;
     struct manifest artifacts;
     struct snapshot_row snapshots[2];
@@ -116,7 +114,10 @@ static void run_tree(struct handed *h, const char *json)
     h->result.setup = (struct run_result){ .present = true, .cpu_us = 5000 };
     h->result.tree = (struct result_tree){ .nodes = t->n, .leaves = t->n_leaves };
     h->result.verdict = VERDICT_PARTIAL;
-    usage_records(&rates, h->job, attempt, "", 1, 256, 1700000000000, 1700000000100, 100, h->usage);
+    h->result.vcpus = 1;
+    h->result.memory_mib = 256;
+    h->result.leased_wall_ms = 1700000000000;
+    h->result.measured_ms = 100;
     h->branches = branch_results_new(t);
     for (int i = 1; i < t->n; i++) {
         struct branch_result *b = &h->branches[i - 1];
@@ -131,8 +132,10 @@ static void run_tree(struct handed *h, const char *json)
         b->result.run.exit_code = 0;
         b->result.run.out.head = copy(out, (size_t)n);
         b->result.run.out.total_bytes = (uint64_t)n;
-        usage_records(&rates, h->job, attempt, tree_usage_branch(&t->nodes[i]), 1, 256,
-                      1700000000100, 1700000000150, 50, b->usage);
+        b->result.vcpus = 1;
+        b->result.memory_mib = 256;
+        b->result.leased_wall_ms = 1700000000100;
+        b->result.measured_ms = 50;
     }
     h->item = (struct commit_item){ .job_id = h->job,
                                     .tenant = "default",
@@ -140,7 +143,7 @@ static void run_tree(struct handed *h, const char *json)
                                     .worker = "w1",
                                     .attempt = attempt,
                                     .result = &h->result,
-                                    .usage = h->usage,
+                                    .billed = true,
                                     .branches = h->branches,
                                     .n_branches = t->n - 1,
                                     .artifacts = &h->artifacts };
