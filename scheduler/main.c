@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "scheduler/keeper.h"
 #include "scheduler/scheduler.h"
 
 struct options {
@@ -103,7 +104,14 @@ int main(int argc, char **argv)
     (void)sigaction(SIGTERM, &on, NULL);
     (void)sigaction(SIGINT, &on, NULL);
     (void)signal(SIGPIPE, SIG_IGN);
+    struct keeper *keeper = NULL;
+    if (keeper_start(&config, &keeper, &err) < 0) {
+        log_error("no keeper", "error", err.text);
+        scheduler_done(&s);
+        return 1;
+    }
     scheduler_run(&s, &stop);
+    keeper_stop(keeper);
     scheduler_done(&s);
     return 0;
 }

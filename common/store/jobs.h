@@ -169,16 +169,6 @@ MUST_CHECK int store_artifacts(struct pg *pg, const char *job_id, int only_node,
                                int after_ord, int max, struct artifact_row *ret_rows,
                                struct err *err);
 
-enum usage_group { USAGE_BY_DAY, USAGE_BY_LABEL, USAGE_BY_TEMPLATE, USAGE_BY_TENANT };
-struct usage_sum {
-    char key[JOB_LABEL_KEY_MAX + JOB_LABEL_VALUE_MAX +
-             2]; /* day, "label=value", template or tenant */
-    int64_t jobs, measured_ms, charged_ms, vcpu_charged_ms, mib_charged_ms, cost_nanousd;
-};
-/* tenant NULL: all. label: the label's key for USAGE_BY_LABEL. Up to max rows, dearest first (days
- * in order). */
-MUST_CHECK int store_usage(struct pg *pg, const char *tenant, enum usage_group by,
-                           const char *label, struct usage_sum *ret_rows, int max, struct err *err);
 /* Whole-queue figures for status. */
 struct queue_counts {
     int64_t by_state[STATE_COUNT];

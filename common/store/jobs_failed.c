@@ -12,10 +12,11 @@
 #define FAILED_SET(set)                                                                            \
     "WITH u AS (UPDATE jobs SET last_error = $5, " set                                             \
     "  WHERE id = $1::uuid AND attempt = $2::int AND state IN ('scheduled','running') RETURNING "  \
-    "id)"
+    "id, scheduled_at)"
 #define FAILED_ROW                                                                                 \
-    ", a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"                       \
-    "  SELECT id, $2::int, $3::text, $4::text, $5 FROM u ON CONFLICT DO NOTHING)"
+    ", a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error, overhead_ms)"          \
+    "  SELECT id, $2::int, $3::text, $4::text, $5, greatest(0, coalesce(extract(epoch from "       \
+    "clock_timestamp() - scheduled_at) * 1000, 0))::int8 FROM u ON CONFLICT DO NOTHING)"
 #define FAILED_TAIL " SELECT count(*) FROM u"
 #define RETRY_SET                                                                                  \
     FAILED_SET("state = 'retrying', not_before = clock_timestamp() + $6::int8 * interval '1 ms'")

@@ -26,14 +26,38 @@ MUST_CHECK int store_rates_first(struct pg *pg, const struct rate_card *card, st
 
 /* ---- the chain (ledger_seal.c) ---- */
 
-/* Seal the lines that were written before the call before this one; state is the caller's, zeroed
- * at first. Any number of processes may call it: one at a time works (advisory lock), the others
+/* Seal the lines that were there at the call before this one; state is the caller's, zeroed at
+ * first. Any number of processes may call it: one at a time works (advisory lock), the others
  * return 0 at once. Returns how many lines were sealed. */
 struct seal_state {
-    int64_t pos,
-        xmax; /* lines up to pos are all there when every transaction below xmax has ended */
+    int64_t pos, xid; /* lines up to pos are all there once every transaction up to xid has ended;
+                         xid 0: they are sealed */
     unsigned generation; /* of the connection that it was seen on */
 };
 #define SEAL_LINES_MAX 4096 /* of one seal */
 #define SEAL_TURN_MAX 32768 /* lines of one call */
 MUST_CHECK int store_seal(struct pg *pg, struct seal_state *state, struct err *err);
+
+/* ---- storage (ledger_storage.c) ---- */
+
+/* Charge the next hour that is over, when there is one (ten minutes after its end). Returns 1 when
+ * it was charged: call again. By one process at a time, exactly once an hour. */
+MUST_CHECK int store_charge_storage(struct pg *pg, struct err *err);
+
+/* ---- corrections and closed months (ledger_close.c) ---- */
+
+/* Give back -nanousd (> 0) of the line: a new line, in the first open month. -ERR_NOT_FOUND;
+ * -ERR_INVALID: not below 0, more than is left of the line, no reason, a correction itself. */
+MUST_CHECK int store_adjust(struct pg *pg, const char *line_id, int64_t nanousd, const char *reason,
+                            struct id *ret_id, struct err *err);
+
+struct closed_month {
+    int period; /* yyyymm */
+    int tenants;
+    int64_t lines, cost_nanousd;
+    char digest[65]; /* hex */
+};
+/* -ERR_INVALID: not over, or an earlier one is open and has lines; -ERR_CONFLICT: closed already.
+ * Commits wait while the lines are read that are not sealed yet. */
+MUST_CHECK int store_close_month(struct pg *pg, int period, struct closed_month *ret,
+                                 struct err *err);

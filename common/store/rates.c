@@ -59,8 +59,7 @@ static void take_card(const PGresult *res, int row, struct rate_card *c)
     c->minimum_ms = pg_int(res, row, 8);
 }
 
-/* In whatever transaction there is. */
-static int read_book(struct pg *pg, struct rate_book *ret_book, struct err *err)
+int ledger_read_book(struct pg *pg, struct rate_book *ret_book, struct err *err)
 {
     *ret_book = (struct rate_book){ 0 };
     struct pg_params p = { .n = 0 };
@@ -93,7 +92,7 @@ static int read_book(struct pg *pg, struct rate_book *ret_book, struct err *err)
 int store_rates(struct pg *pg, struct rate_book *ret_book, struct err *err)
 {
     int rc = pg_ensure(pg, err);
-    return rc < 0 ? rc : read_book(pg, ret_book, err);
+    return rc < 0 ? rc : ledger_read_book(pg, ret_book, err);
 }
 
 int ledger_book(struct pg *pg, const struct rate_book **ret_book, struct err *err)
@@ -103,7 +102,7 @@ int ledger_book(struct pg *pg, const struct rate_book **ret_book, struct err *er
         if (!b) {
             abort();
         }
-        int rc = read_book(pg, b, err);
+        int rc = ledger_read_book(pg, b, err);
         if (rc < 0) {
             free(b);
             return rc;
@@ -216,7 +215,7 @@ static int add_first(struct pg *pg, const struct rate_card *card, struct err *er
 {
     struct rate_book b;
     int rc = pg_run(pg, &is_new, NULL, false, NULL, err);
-    if (rc <= 0 || (rc = read_book(pg, &b, err)) < 0) {
+    if (rc <= 0 || (rc = ledger_read_book(pg, &b, err)) < 0) {
         return rc;
     }
     struct rate_card c = *card, builtin = b.cards[0];

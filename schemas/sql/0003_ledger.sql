@@ -202,8 +202,8 @@ CREATE INDEX budget_events_untold ON budget_events (id) WHERE NOT told;
 
 SELECT ledger_protect(t) FROM unnest(ARRAY['usage_records','rates','usage_seals','usage_periods','usage_period_totals','storage_ended','storage_hours']) t;
 
--- Where we may: the tables' definitions are refused too, so that a trigger is not switched off in passing. Who means it (a migration)
--- says SET LOCAL brood.ledger_change = 'on' first. The chain is what finds whoever does.
+-- Where we may: the tables' definitions are refused too, so that a trigger is not switched off in passing. Who means it says
+-- SET LOCAL brood.ledger_change = 'on' first, as the runner of migrations does. The chain is what finds whoever does.
 CREATE FUNCTION ledger_refuse_ddl() RETURNS event_trigger LANGUAGE plpgsql AS $$
 DECLARE
     hit text;
@@ -215,9 +215,8 @@ BEGIN
         SELECT object_identity INTO hit FROM pg_event_trigger_dropped_objects()
             WHERE object_identity ~ '(usage_records|usage_seals|usage_period|storage_ended|storage_hours|\mrates\M|ledger_)' LIMIT 1;
     ELSE
-        SELECT object_identity INTO hit FROM pg_event_trigger_ddl_commands()
-            WHERE object_identity ~ '\.(usage_records|usage_seals|usage_periods|usage_period_totals|storage_ended|storage_hours|rates)$'
-               OR object_identity ~ 'ledger_' LIMIT 1;
+        SELECT c.object_identity INTO hit FROM pg_event_trigger_ddl_commands() c
+            WHERE c.object_identity ~ 'ledger_' OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.objid AND t.tgname = 'ledger_rows') LIMIT 1;
     END IF;
     IF hit IS NOT NULL THEN
         RAISE EXCEPTION '% belongs to the ledger: % refused', hit, TG_TAG USING ERRCODE = 'restrict_violation';

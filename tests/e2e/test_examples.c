@@ -1,5 +1,6 @@
 /* The examples: every job's verdict is the one its label names, and its bill is complete. */
 #include <criterion/criterion.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "common/base/cleanup.h"
@@ -21,6 +22,44 @@ static bool among(const char *alternatives, const char *word)
         }
     }
     return false;
+}
+
+/* The ledger of everything that this home has run: nothing disagrees, every grouping has the same
+ * total, every line is a FOCUS record and they bill as much. */
+static void ledger_agrees(void)
+{
+    cleanup_e2e_run struct e2e_run check;
+    E2E_BROOD(&check, E2E_SHORT_MS, "usage", "--check");
+    cr_expect_eq(check.exit_code, 0, "%s%s", check.out.data, check.err.data);
+    static const char *const groups[] = { "day",      "hour",  "month", "tenant",
+                                          "template", "batch", "job",   "label" };
+    json_int_t total = -1;
+    for (size_t i = 0; i < sizeof groups / sizeof groups[0]; i++) {
+        cleanup_e2e_run struct e2e_run r;
+        E2E_BROOD(&r, E2E_SHORT_MS, "usage", "--by", groups[i], "--label", "suite", "--json");
+        cr_expect_eq(r.exit_code, 0, "%s", r.err.data);
+        json_t *said = json_loads(r.out.data, 0, NULL);
+        json_int_t cost = json_integer_value(e2e_at(said, "total.cost_nanousd"));
+        cr_expect(cost > 0 && (total < 0 || cost == total), "by %s: %lld, not %lld", groups[i],
+                  (long long)cost, (long long)total);
+        total = cost;
+        json_decref(said);
+    }
+    char command[1024];
+    (void)snprintf(command, sizeof command,
+                   "'%s' usage --format focus | python3 '%s/tests/support/focus_check.py'",
+                   e2e_binary(), e2e_top());
+    cleanup_e2e_run struct e2e_run focus;
+    e2e_run(&focus, (const char *const[]){ "sh", "-c", command, NULL }, NULL, E2E_SHORT_MS);
+    char billed[64];
+    (void)snprintf(billed, sizeof billed, "%lld.%09lld", (long long)(total / 1000000000),
+                   (long long)(total % 1000000000));
+    size_t len = strlen(billed);
+    while (billed[len - 1] == '0') {
+        billed[--len] = 0;
+    }
+    cr_expect_eq(focus.exit_code, 0, "%s%s", focus.out.data, focus.err.data);
+    cr_expect_not_null(strstr(focus.out.data, billed), "%s: not %s", focus.out.data, billed);
 }
 
 Test(examples, every_verdict_is_as_expected)
@@ -51,15 +90,16 @@ Test(examples, every_verdict_is_as_expected)
 
     cr_expect_eq(e2e_sql("SELECT count(*) FROM jobs j WHERE batch_id = '%s' AND (SELECT count(*) "
                          "FROM usage_records u "
-                         "WHERE u.job_id = j.id) <> 2",
+                         "WHERE u.job_id = j.id) NOT IN (2, 4)",
                          batch),
-                 0, "two usage records for each billed job");
+                 0, "two usage records for each billed job, or four across midnight");
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id "
                          "WHERE batch_id = '%s' AND "
                          "(charged_ms < measured_ms OR cost_nanousd <= 0)",
                          batch),
                  0);
     json_decref(said);
+    ledger_agrees();
 }
 
 /* The job of a file of examples/branches ends as its labels say, and so does each of its branches.

@@ -9,6 +9,7 @@
 
 #include "common/base/clock.h"
 #include "common/store/pg_internal.h"
+#include "common/store/usage.h"
 #include "tests/support/fixture.h"
 
 FIXTURE_MAIN
@@ -612,6 +613,19 @@ Test(store, results_come_in_order_of_submission)
     cr_assert_geq(q.oldest_queued_ms, 0);
 }
 
+struct sums {
+    struct usage_sum rows[4];
+    int n;
+};
+
+static int on_sum(void *ctx, const struct usage_sum *s, struct err *e)
+{
+    (void)e;
+    struct sums *all = ctx;
+    all->rows[all->n++ % 4] = *s;
+    return 0;
+}
+
 Test(store, usage_sums)
 {
     submit_n(NULL, 2, NULL);
@@ -624,16 +638,18 @@ Test(store, usage_sums)
         dispatch_rows_done(&d, 1);
         job_result_done(&r);
     }
-    for (int by = USAGE_BY_DAY; by <= USAGE_BY_TENANT; by++) {
-        struct usage_sum rows[4];
-        cr_assert_eq(store_usage(&f.pg, NULL, (enum usage_group)by, "suite", rows, 4, &err), 1,
-                     "%s", err.text);
-        cr_assert_eq(rows[0].jobs, 2);
-        cr_assert_eq(rows[0].measured_ms, 60);
-        cr_assert_eq(rows[0].charged_ms, 2000);
-        cr_assert_eq(rows[0].vcpu_charged_ms, 2000);
-        cr_assert_eq(rows[0].mib_charged_ms, 2000 * 256);
-        cr_assert_eq(rows[0].cost_nanousd, 2 * (14000 + 1125));
+    for (int by = 0; by < USAGE_GROUP_COUNT; by++) {
+        struct sums all = { .n = 0 };
+        struct usage_query q = { .by = (enum usage_group)by, .label = "suite" };
+        int want = by == USAGE_BY_JOB ? 2 : 1;
+        cr_assert_eq(store_usage(&f.pg, &q, on_sum, &all, &err), want, "%s", err.text);
+        cr_assert_eq(all.rows[0].jobs, 2 / want);
+        cr_assert_eq(all.rows[0].accepted, 2 / want);
+        cr_assert_eq(all.rows[0].measured_ms, 60 / want);
+        cr_assert_eq(all.rows[0].charged_ms, 2000 / want);
+        cr_assert_eq(all.rows[0].vcpu_ms, 2000 / want);
+        cr_assert_eq(all.rows[0].mib_ms, 2000 * 256 / want);
+        cr_assert_eq(all.rows[0].cost_nanousd, 2 * (14000 + 1125) / want);
     }
 }
 

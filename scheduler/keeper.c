@@ -1,0 +1,172 @@
+#include "scheduler/keeper.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/store/budgets.h"
+#include "common/store/ledger.h"
+#include "common/store/queue_ledger.h"
+
+#define HOURS_A_TURN 8 /* of storage, when many are to be caught up with */
+#define AWAY_MS 5000   /* a server is not there: look again after this */
+
+struct keeper {
+    const struct config *config;
+    struct pg pg;
+    struct queue queue;
+    struct seal_state seal;
+    bool open, told; /* told: that it cannot work */
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stopping;
+};
+
+static bool stopping(struct keeper *k)
+{
+    (void)pthread_mutex_lock(&k->lock);
+    bool s = k->stopping;
+    (void)pthread_mutex_unlock(&k->lock);
+    return s;
+}
+
+static int keeper_connect(struct keeper *k, struct err *err)
+{
+    if (k->open) {
+        return 0;
+    }
+    pg_close(&k->pg);
+    queue_close(&k->queue);
+    int rc = pg_open(&k->pg, k->config->postgres_url, err);
+    rc = rc < 0 ? rc : queue_open(&k->queue, k->config->redis_url, err);
+    rc = rc < 0 ? rc : pg_schema_version(&k->pg, err);
+    if (rc == 0) {
+        return err_set(err, ERR_UNAVAILABLE, "Postgres has no schema of brood's yet");
+    }
+    k->open = rc > 0;
+    return rc < 0 ? rc : 0;
+}
+
+static int seal(struct keeper *k, struct err *err)
+{
+    int n = SEAL_TURN_MAX;
+    while (n == SEAL_TURN_MAX && !stopping(k)) {
+        n = store_seal(&k->pg, &k->seal, err);
+    }
+    return n < 0 ? n : 0;
+}
+
+static int charge(struct keeper *k, struct err *err)
+{
+    int rc = 1;
+    for (int i = 0; rc == 1 && i < HOURS_A_TURN && !stopping(k); i++) {
+        rc = store_charge_storage(&k->pg, err);
+    }
+    return rc < 0 ? rc : 0;
+}
+
+/* The stream first, the mark afterwards: told at least once. */
+static int tell(struct keeper *k, struct err *err)
+{
+    struct budget_event events[BUDGET_EVENTS_MAX];
+    int n = store_budget_events(&k->pg, events, BUDGET_EVENTS_MAX, err), rc = 0;
+    for (int i = 0; i < n && rc >= 0; i++) {
+        const struct budget_event *e = &events[i];
+        const struct ledger_event on_stream = { .type = e->kind,
+                                                .tenant = e->tenant,
+                                                .job_id = e->job_id,
+                                                .id = e->id,
+                                                .spent_nanousd = e->spent_nanousd,
+                                                .limit_nanousd = e->limit_nanousd };
+        rc = queue_ledger_event(&k->queue, &on_stream, err);
+        log_info(e->kind, "tenant", e->tenant, "job", e->job_id);
+    }
+    rc = n < 0 ? n : rc;
+    return n > 0 && rc >= 0 ? store_budget_told(&k->pg, events[n - 1].id, err) : rc;
+}
+
+static int turn(struct keeper *k, struct err *err)
+{
+    int rc = keeper_connect(k, err);
+    rc = rc < 0 ? rc : seal(k, err);
+    rc = rc < 0 ? rc : charge(k, err);
+    rc = rc < 0 ? rc : store_budgets_look(&k->pg, err);
+    return rc < 0 ? rc : tell(k, err);
+}
+
+static void wait_ms(struct keeper *k, int64_t ms)
+{
+    int64_t at_us = mono_us() + ms * 1000;
+    struct timespec until = { .tv_sec = at_us / 1000000, .tv_nsec = at_us % 1000000 * 1000 };
+    (void)pthread_mutex_lock(&k->lock);
+    int rc = 0;
+    while (!k->stopping && rc == 0) {
+        rc = pthread_cond_timedwait(&k->wake, &k->lock, &until);
+    }
+    (void)pthread_mutex_unlock(&k->lock);
+}
+
+static void *run(void *arg)
+{
+    struct keeper *k = arg;
+    while (!stopping(k)) {
+        struct err err;
+        int rc = turn(k, &err);
+        if (rc < 0 && !k->told) {
+            log_warn("the ledger is not looked after", "reason", err.text);
+        } else if (rc >= 0 && k->told) {
+            log_info("the ledger is looked after again");
+        }
+        k->told = rc < 0;
+        k->open = k->open && rc >= 0;
+        wait_ms(k, rc < 0 ? AWAY_MS : KEEPER_TURN_MS);
+    }
+    pg_close(&k->pg);
+    queue_close(&k->queue);
+    return NULL;
+}
+
+int keeper_start(const struct config *config, struct keeper **ret_keeper, struct err *err)
+{
+    struct keeper *k = calloc(1, sizeof *k);
+    if (!k) {
+        abort();
+    }
+    k->config = config;
+    pthread_condattr_t attr;
+    (void)pthread_condattr_init(&attr);
+    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    (void)pthread_mutex_init(&k->lock, NULL);
+    (void)pthread_cond_init(&k->wake, &attr);
+    (void)pthread_condattr_destroy(&attr);
+    int rc = pthread_create(&k->thread, NULL, run, k);
+    if (rc != 0) {
+        free(k);
+        errno = rc;
+        return err_sys(err, "the keeper's thread");
+    }
+    *ret_keeper = k;
+    return 0;
+}
+
+void keeper_stop(struct keeper *k)
+{
+    if (!k) {
+        return;
+    }
+    (void)pthread_mutex_lock(&k->lock);
+    k->stopping = true;
+    (void)pthread_cond_signal(&k->wake);
+    (void)pthread_mutex_unlock(&k->lock);
+    (void)pthread_join(k->thread, NULL);
+    (void)pthread_cond_destroy(&k->wake);
+    (void)pthread_mutex_destroy(&k->lock);
+    free(k);
+}
