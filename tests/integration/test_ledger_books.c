@@ -29,7 +29,7 @@ Test(ledger_books, rates_change_within_a_run)
     /* a run across the change, by a connection that priced before it was there */
     struct pg old;
     OK(pg_open(&old, f.pg_url, &err));
-    run_job(&old, "default", DAY1, 100, VERDICT_ACCEPTED, NULL);
+    run_job(&old, "default", 1700000000000, 100, VERDICT_ACCEPTED, NULL);
     card.valid_from_ms = change + 7200000;
     card.vcpu_second_nanousd = 30000;
     cr_assert_eq(store_rates_set(&f.pg, &card, "", &made, &err), 0, "%s", err.text);
