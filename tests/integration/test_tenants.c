@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/store/usage.h"
 #include "common/store/snapshots.h"
 #include "tests/support/fixture.h"
 
@@ -54,19 +55,20 @@ static struct id submit(const char *tenant, const char *batch, const char *id, c
 
 static void commit(const char *tenant, const char *job)
 {
-    static const struct rate_card rates = { 14000, 4500, 1000, 1000 };
     cleanup_job_spec struct job_spec *spec = NULL;
     OK(job_parse(job_json, strlen(job_json), &spec, &err));
     struct dispatch_row row;
     cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
     cr_assert_str_eq(row.job_id, job);
     struct job_result result;
-    struct usage_record usage[METER_COUNT];
     struct manifest files = { 0 };
     struct artifact *a;
     job_result_init(&result);
     result.verdict = VERDICT_ACCEPTED;
-    usage_records(&rates, job, row.attempt, "", 1, 256, 1700000000000, 1700000000100, 100, usage);
+    result.vcpus = 1;
+    result.memory_mib = 256;
+    result.leased_wall_ms = 1700000000000;
+    result.measured_ms = 100;
     OK(manifest_add(&files, "secret.txt", 10, NULL, 0, &a, &err));
     a->stored = true;
     a->size = 7;
@@ -79,7 +81,7 @@ static void commit(const char *tenant, const char *job)
                                 .worker = "w",
                                 .attempt = row.attempt,
                                 .result = &result,
-                                .usage = usage,
+                                .billed = true,
                                 .branches = branches,
                                 .n_branches = 1,
                                 .artifacts = &files };
@@ -137,6 +139,14 @@ static int ways_in(const char *viewer, const char *batch, const char *job)
     return found;
 }
 
+static int no_sum(void *ctx, const struct usage_sum *s, struct err *e)
+{
+    (void)ctx;
+    (void)s;
+    (void)e;
+    return 0;
+}
+
 Test(tenants, results_branches_and_artifacts)
 {
     struct id batch = id_new();
@@ -147,9 +157,10 @@ Test(tenants, results_branches_and_artifacts)
     cr_expect_eq(ways_in(THEIRS, batch.text, job.text), 0);
     struct id latest;
     cr_expect_eq(store_latest_batch(&f.pg, THEIRS, &latest, &err), -ERR_NOT_FOUND);
-    struct usage_sum sum;
-    cr_expect_eq(store_usage(&f.pg, THEIRS, USAGE_BY_TENANT, NULL, &sum, 1, &err), 0);
-    cr_expect_eq(store_usage(&f.pg, MINE, USAGE_BY_TENANT, NULL, &sum, 1, &err), 1);
+    struct usage_query usage = { .tenant = THEIRS, .by = USAGE_BY_TENANT };
+    cr_expect_eq(store_usage(&f.pg, &usage, no_sum, NULL, &err), 0);
+    usage.tenant = MINE;
+    cr_expect_eq(store_usage(&f.pg, &usage, no_sum, NULL, &err), 1);
 }
 
 Test(tenants, taking_back)
