@@ -94,7 +94,7 @@ Test(examples, every_verdict_is_as_expected)
                          batch),
                  0, "two usage records for each billed job, or four across midnight");
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id "
-                         "WHERE batch_id = '%s' AND "
+                         "WHERE j.batch_id = '%s' AND "
                          "(charged_ms < measured_ms OR cost_nanousd <= 0)",
                          batch),
                  0);

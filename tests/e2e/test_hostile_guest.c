@@ -116,11 +116,11 @@ Test(hostile_guest, nothing_of_it_reaches_the_host)
     }
     /* what broke the protocol was not billed, what broke a limit was, by the host's clock */
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id"
-                         " WHERE batch_id = '%s' AND j.verdict = 'infra_error'",
+                         " WHERE j.batch_id = '%s' AND j.verdict = 'infra_error'",
                          batch),
                  0);
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id"
-                         " WHERE batch_id = '%s' AND (u.measured_ms > 60000 OR u.amount > 512)",
+                         " WHERE j.batch_id = '%s' AND (u.measured_ms > 60000 OR u.amount > 512)",
                          batch),
                  0, "a figure of the guest's is on the bill");
     for (int i = 0; i < 2; i++) {

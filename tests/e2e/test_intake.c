@@ -47,7 +47,7 @@ Test(intake, a_job_by_xadd_alone_ends_in_postgres_and_in_results)
     e2e_output(result, "stdout", &out);
     cr_expect_str_eq(out.data, "42\n");
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id "
-                         "WHERE batch_id = '%s'",
+                         "WHERE j.batch_id = '%s'",
                          batch.text),
                  2);
     json_decref(results);
@@ -80,7 +80,7 @@ Test(intake, the_tenant_is_the_one_named)
         e2e_sql("SELECT count(*) FROM jobs WHERE batch_id = '%s' AND tenant = 'acme'", batch.text),
         1);
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id "
-                         "WHERE batch_id = '%s' "
+                         "WHERE j.batch_id = '%s' "
                          "AND u.tenant = 'acme'",
                          batch.text),
                  2);
