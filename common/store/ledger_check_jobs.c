@@ -227,7 +227,9 @@ static void compare(struct page *p, int row)
 {
     const char *job = PQgetvalue(p->jobs, row, 0);
     struct expected *w = &p->want;
-    qsort(w->u, w->n, sizeof *w->u, by_id);
+    if (w->n > 0) {
+        qsort(w->u, w->n, sizeof *w->u, by_id);
+    }
     size_t i = 0;
     bool old = p->line < p->n_lines && PQgetisnull(p->lines, p->line, L_RATE);
     while (p->line < p->n_lines && strcmp(PQgetvalue(p->lines, p->line, L_JOB), job) < 0) {
