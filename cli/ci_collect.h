@@ -22,7 +22,8 @@ enum ci_exit {
     CI_USAGE = 2,
     CI_LIMIT = 123, /* setup failed, or a limit other than time */
     CI_TIME_LIMIT = 124,
-    CI_FAILED = 125, /* brood could not run it */
+    CI_FAILED = 125,      /* brood could not run it */
+    CI_INTERRUPTED = 130, /* by ^C; the job is cancelled */
 };
 
 struct ci_shard {

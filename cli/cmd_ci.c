@@ -5,10 +5,12 @@
  * (ci_collect), what is said at the end (ci_summary). */
 #include <errno.h>
 #include <libgen.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
+#include "cli/ci_job.h"
 #include "cli/ci_keep.h"
 #include "cli/ci_options.h"
 #include "cli/ci_summary.h"
@@ -33,13 +35,22 @@ struct ci {
     struct queue queue;
     struct object_store *store;
     struct id job, batch;
+    struct ci_out *outs; /* deal.shards of each */
+    char (*labels)[CI_LABEL_MAX];
 };
+
+static volatile bool interrupted;
 
 static void ci_done(struct ci *c)
 {
     if (c->collect.report) {
         ci_collect_done(&c->collect);
     }
+    for (unsigned i = 0; c->outs && i < c->deal.shards; i++) {
+        ci_out_done(&c->outs[i]);
+    }
+    free(c->outs);
+    free(c->labels);
     ci_deal_done(&c->deal);
     ci_stale_done(&c->stale);
     checkout_done(&c->checkout);
@@ -192,7 +203,9 @@ static int set_up(struct ci *c, const struct ci_keep *k, const struct template_i
     }
     (void)fprintf(stderr, "brood: set-up with %zu key file%s, job %s\n", k->files.n,
                   k->files.n == 1 ? "" : "s", c->job.text);
-    struct ci_wait w = { .cli = c->cli, .pg = &c->pg, .queue = &c->queue, .job = c->job.text };
+    struct ci_wait w = {
+        .pg = &c->pg, .queue = &c->queue, .job = c->job.text, .broken = &interrupted
+    };
     if ((rc = ci_wait(&w, &row, err)) < 0) {
         return rc;
     }
@@ -248,8 +261,8 @@ static int take_branch(void *ctx, const struct branch_result *b, struct err *err
         return 0;
     }
     ci_collect_verdict(&c->collect, (unsigned)shard, &b->result);
-    if (!c->cli->json && b->result.run.present) {
-        ci_print_shard(c->collect.shards[shard].label, &b->result.run);
+    if (b->result.run.present) {
+        ci_out_rest(&c->outs[shard], &b->result.run);
     }
     return cli_out_ok() ? 0 : err_set(err, ERR_CLOSED, "the reader of the output has gone");
 }
@@ -258,9 +271,18 @@ static int collect(struct ci *c, const struct result_row *row, struct err *err)
 {
     ci_collect_init(&c->collect, &c->o.plan, &c->deal, &c->stale);
     int rc = 0;
-    if (row->has_result && c->deal.shards == 1) {
-        ci_collect_verdict(&c->collect, 0, &row->result);
-    } else if (row->has_result) {
+    const struct job_result *r = row->has_result ? &row->result : NULL;
+    if (r && r->verdict == VERDICT_COMPILE_ERROR && r->setup.present) {
+        struct ci_out setup;
+        ci_out_init(&setup, "", c->cli->json);
+        ci_out_rest(&setup, &r->setup);
+        ci_out_done(&setup);
+    } else if (r && c->deal.shards == 1) {
+        ci_out_rest(&c->outs[0], &r->run);
+    }
+    if (r && c->deal.shards == 1) {
+        ci_collect_verdict(&c->collect, 0, r);
+    } else if (r) {
         rc = pages_branches(&c->pg, c->job.text, true, take_branch, c, err);
     }
     rc = rc < 0 ? rc : ci_collect_fetch(&c->collect, &c->pg, c->store, c->job.text, err);
@@ -291,6 +313,43 @@ static int finish(struct ci *c, const struct result_row *row, struct err *err)
     return written < 0 ? written : rc;
 }
 
+static void on_interrupt(int signo)
+{
+    (void)signo;
+    interrupted = true;
+}
+
+/* ^C: nobody waits for the job any more. A second one ends us at once. */
+static void watch_interrupts(void)
+{
+    struct sigaction once = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+    (void)sigaction(SIGINT, &once, NULL);
+    (void)sigaction(SIGTERM, &once, NULL);
+}
+
+static int cancel(struct ci *c)
+{
+    char *argv[] = { (char *)"cancel", c->batch.text, NULL };
+    (void)fprintf(stderr, "brood: interrupted; batch %s is cancelled\n", c->batch.text);
+    (void)cmd_cancel(c->cli, 2, argv);
+    return CI_INTERRUPTED;
+}
+
+static void make_outs(struct ci *c)
+{
+    c->outs = calloc(c->deal.shards, sizeof *c->outs);
+    c->labels = calloc(c->deal.shards, sizeof *c->labels);
+    if (!c->outs || !c->labels) {
+        abort();
+    }
+    for (unsigned i = 0; i < c->deal.shards; i++) {
+        if (c->deal.shards > 1) {
+            ci_shard_label(i, c->deal.shards, c->labels[i]);
+        }
+        ci_out_init(&c->outs[i], c->labels[i], c->cli->json);
+    }
+}
+
 static int run(struct ci *c)
 {
     struct err err;
@@ -299,23 +358,28 @@ static int run(struct ci *c)
         return fail(c, &err);
     }
     int kept = keep(c, &err);
+    if (kept == -ERR_STALE) {
+        return cancel(c);
+    }
     if (kept < 0 || (kept != KEPT_FAILED && submit(c, &err) < 0)) {
         return fail(c, &err);
     }
     (void)fprintf(stderr, "brood: job %s, %u shard%s, batch %s\n", c->job.text, c->deal.shards,
                   c->deal.shards == 1 ? "" : "s", c->batch.text);
-    struct ci_wait w = { .cli = c->cli,
-                         .pg = &c->pg,
+    make_outs(c);
+    struct ci_wait w = { .pg = &c->pg,
                          .queue = &c->queue,
                          .job = c->job.text,
-                         .live = c->deal.shards == 1 };
+                         .deal = &c->deal,
+                         .outs = c->outs,
+                         .broken = &interrupted };
     int rc = ci_wait(&w, &row, &err);
     if (rc == 0) {
-        if (row.has_result) {
-            ci_wait_rest(&w, &row.result);
-        }
         rc = finish(c, &row, &err);
         result_row_done(&row);
+    }
+    if (rc == -ERR_STALE) {
+        return cancel(c);
     }
     if (rc < 0 && rc != -ERR_CLOSED) {
         (void)cli_fail(c->cli, &err);
@@ -328,6 +392,7 @@ static int run(struct ci *c)
 int cmd_ci(struct cli *cli, int argc, char **argv)
 {
     struct ci c = { .cli = cli };
+    watch_interrupts();
     int rc = ci_options_parse(cli, argc, argv, &c.o);
     rc = rc != 0 ? (rc == CLI_USAGE ? CI_USAGE : CI_FAILED) : run(&c);
     ci_done(&c);

@@ -210,14 +210,14 @@ static int follow(struct session *s, struct result_row *ret_row, struct err *err
     char cursor[40] = "0";
     bool log_open = true;
     for (int64_t lost_ms = 0;;) {
-        int stream = 0;
+        struct log_piece log = { 0 };
         if (log_open) {
             buf_reset(&piece);
             int got =
-                queue_log_next(&s->queue, s->job.text, cursor, RUN_BLOCK_MS, &piece, &stream, err);
-            if (got > 0 && (stream == 1 || stream == 2)) {
-                emit(s, stream, piece.data ? piece.data : "", piece.len);
-                s->shown[stream] += piece.len;
+                queue_log_next(&s->queue, s->job.text, cursor, RUN_BLOCK_MS, &piece, &log, err);
+            if (got > 0 && (log.stream == 1 || log.stream == 2)) {
+                emit(s, log.stream, piece.data ? piece.data : "", piece.len);
+                s->shown[log.stream] += piece.len;
                 if (!cli_out_ok()) {
                     return err_set(err, ERR_CLOSED, "the reader of the output has gone");
                 }

@@ -13,9 +13,16 @@ void live_start(struct live *l, struct queue *queue, const char *job_id)
 static void flush(struct live *l)
 {
     struct err err = { 0 };
-    if (l->queue && l->pending.len > 0 && l->pieces++ < LIVE_PIECES_MAX &&
-        queue_log_add(l->queue, l->job_id, l->stream, l->pending.data, l->pending.len, &err) < 0) {
-        l->queue = NULL;
+    if (l->queue && l->pending.len > 0 && l->pieces++ < LIVE_PIECES_MAX) {
+        if (l->lock) {
+            (void)pthread_mutex_lock(l->lock);
+        }
+        int rc = queue_log_add(l->queue, l->job_id, l->node, l->stream, l->pending.data,
+                               l->pending.len, &err);
+        if (l->lock) {
+            (void)pthread_mutex_unlock(l->lock);
+        }
+        l->queue = rc < 0 ? NULL : l->queue;
     }
     buf_reset(&l->pending);
     l->last_us = mono_us();
@@ -54,6 +61,12 @@ void live_tick(struct live *l, int64_t now_us)
     if (now_us >= live_due_us(l)) {
         flush(l);
     }
+}
+
+void live_done(struct live *l)
+{
+    flush(l);
+    buf_done(&l->pending);
 }
 
 void live_end(struct live *l)

@@ -3,9 +3,10 @@
  * Theory: pieces are gathered and written at most every LIVE_INTERVAL_MS, or when LIVE_BUFFER_BYTES
  * are full or the other stream speaks, and never more than LIVE_TOTAL_BYTES_MAX or LIVE_PIECES_MAX
  * of a job (streams that take turns byte by byte would cost a round trip each); the stored result
- * is the truth, this is a view of it. A Redis that fails ends the view and not the job. One thread.
- */
+ * is the truth, this is a view of it. A Redis that fails ends the view and not the job. One thread;
+ * the lives of a job's branches share the slot's connection by a lock. */
 #pragma once
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "common/base/buf.h"
@@ -19,7 +20,9 @@
 struct live {
     struct queue *queue; /* NULL: nothing is published */
     const char *job_id;
-    struct buf pending; /* of one stream */
+    int node;              /* of the job's tree */
+    pthread_mutex_t *lock; /* of the queue, where several share it; NULL: no one else has it */
+    struct buf pending;    /* of one stream */
     int stream;
     uint64_t total;
     int pieces; /* written */
@@ -33,5 +36,7 @@ void live_add(struct live *l, int stream, const void *data, size_t len);
 void live_tick(struct live *l, int64_t now_us);
 /* When live_tick has something to do (mono_us), INT64_MAX when nothing is pending. */
 int64_t live_due_us(const struct live *l);
-/* Write the rest and the end mark; frees. */
+/* Write the rest; frees. */
+void live_done(struct live *l);
+/* The same, and the end mark of the job's output. */
 void live_end(struct live *l);

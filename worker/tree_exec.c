@@ -54,6 +54,7 @@ struct tree_exec {
     struct state *states;            /* tree->n */
     const struct snapshot_row *from; /* what node 0 started from; NULL: a template */
     pthread_mutex_t kept_lock;       /* the entry's rows of kept states */
+    pthread_mutex_t live_lock;       /* the slot's queue, while lanes run */
     struct lane lanes[JOB_PARALLEL_MAX];
     int n_busy;
     int done_fd; /* eventfd: a lane has ended */
@@ -138,8 +139,18 @@ static int run_node(struct lane *l)
                             .lease = &l->lease,
                             .abort_fd = l->abort_fd,
                             .lease_start_us = asked_us };
+    struct live live;
+    if (x->spec->stream && n->leaf) {
+        live_start(&live, &x->slot->queue, x->e->claim.job_id);
+        live.node = n->index;
+        live.lock = &x->live_lock;
+        job.live = &live;
+    }
     struct artifact_set set;
     int rc = node_run(&job, r, &set, &l->outcome, &l->err);
+    if (job.live) {
+        live_done(&live);
+    }
     if (rc == 0 && l->outcome == NODE_SETTLED) {
         rc = pool_freeze(&l->pool, &l->lease, l->abort_fd, FREEZE_WAIT_MS, &l->err);
     }
@@ -502,6 +513,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
                              .lease_start_us = lease_start_us,
                              .leased_us = leased_us };
     (void)pthread_mutex_init(&x->kept_lock, NULL);
+    (void)pthread_mutex_init(&x->live_lock, NULL);
     e->branches = branch_results_new(x->tree);
     e->n_branches = x->tree->n - 1;
     x->states = calloc((size_t)x->tree->n, sizeof *x->states);
@@ -535,6 +547,10 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
     } else {
         pool_release(&s->pool, first);
     }
+    struct err ignored;
+    if (spec->stream && queue_log_end(&s->queue, e->claim.job_id, &ignored) < 0) {
+        log_debug("live output ends without its mark", "job", e->claim.job_id);
+    }
     if (rc == 0) {
         sum_up(x);
         bill_branches(x);
@@ -544,6 +560,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
     }
     tree_run_done(&x->run);
     (void)pthread_mutex_destroy(&x->kept_lock);
+    (void)pthread_mutex_destroy(&x->live_lock);
     free(x->states);
     if (x->done_fd >= 0) {
         (void)close(x->done_fd);

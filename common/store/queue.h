@@ -159,11 +159,15 @@ MUST_CHECK int queue_event_next(struct queue *q, char cursor[40], int64_t block_
                                 struct event *ret_event, struct err *err);
 
 /* ---- live output of jobs with "stream": brood:log:<job>, capped, expires ---- */
-MUST_CHECK int queue_log_add(struct queue *q, const char *job_id, int stream, const void *data,
-                             size_t len, struct err *err);
-/* Next piece after *cursor ("0" at first); data appended to out; *ret_stream 1 stdout, 2 stderr, 0
- * = end of output. 1/0 as above. */
+/* node: of the job's tree, 0 for a plain job. */
+MUST_CHECK int queue_log_add(struct queue *q, const char *job_id, int node, int stream,
+                             const void *data, size_t len, struct err *err);
+struct log_piece {
+    int node, stream; /* stream: 1 stdout, 2 stderr, 0 = end of output */
+};
+/* Next piece after *cursor ("0" at first); data appended to out. 1/0 as above. */
 MUST_CHECK int queue_log_next(struct queue *q, const char *job_id, char cursor[40],
-                              int64_t block_ms, struct buf *out, int *ret_stream, struct err *err);
+                              int64_t block_ms, struct buf *out, struct log_piece *ret_piece,
+                              struct err *err);
 MUST_CHECK int queue_log_end(struct queue *q, const char *job_id, struct err *err);
 MUST_CHECK int queue_ping(struct queue *q, struct err *err);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "common/model/job.h"
 #include "common/store/queue_internal.h"
 
 #define EVENTS_MAX "10000"
@@ -115,14 +116,15 @@ static void log_key(const char *job_id, char out[LOG_KEY_MAX])
     (void)snprintf(out, LOG_KEY_MAX, QUEUE_PREFIX "log:%s", job_id);
 }
 
-static int log_piece(struct queue *q, const char *job_id, const char *stream, const void *data,
-                     size_t len, struct err *err)
+static int log_put(struct queue *q, const char *job_id, int node, const char *stream,
+                   const void *data, size_t len, struct err *err)
 {
-    char key[LOG_KEY_MAX];
+    char key[LOG_KEY_MAX], number[16];
     log_key(job_id, key);
+    (void)snprintf(number, sizeof number, "%d", node);
     struct args add = { .n = 0 }, expire = { .n = 0 };
-    args_strs(&add, "XADD", key, "MAXLEN", "~", LOG_PIECES_MAX, "*", "stream", stream, "data",
-              NULL);
+    args_strs(&add, "XADD", key, "MAXLEN", "~", LOG_PIECES_MAX, "*", "node", number, "stream",
+              stream, "data", NULL);
     args_mem(&add, data, len);
     args_strs(&expire, "PEXPIRE", key, LOG_TTL_MS, NULL);
     int rc = queue_ensure(q, 0, err);
@@ -131,20 +133,20 @@ static int log_piece(struct queue *q, const char *job_id, const char *stream, co
     return rc < 0 ? rc : queue_replies(q, 2, NULL, err);
 }
 
-int queue_log_add(struct queue *q, const char *job_id, int stream, const void *data, size_t len,
-                  struct err *err)
+int queue_log_add(struct queue *q, const char *job_id, int node, int stream, const void *data,
+                  size_t len, struct err *err)
 {
-    assert(stream == 1 || stream == 2);
-    return log_piece(q, job_id, stream == 1 ? "1" : "2", data, len, err);
+    assert((stream == 1 || stream == 2) && node >= 0);
+    return log_put(q, job_id, node, stream == 1 ? "1" : "2", data, len, err);
 }
 
 int queue_log_end(struct queue *q, const char *job_id, struct err *err)
 {
-    return log_piece(q, job_id, "0", "", 0, err);
+    return log_put(q, job_id, 0, "0", "", 0, err);
 }
 
 int queue_log_next(struct queue *q, const char *job_id, char cursor[40], int64_t block_ms,
-                   struct buf *out, int *ret_stream, struct err *err)
+                   struct buf *out, struct log_piece *ret_piece, struct err *err)
 {
     char key[LOG_KEY_MAX];
     log_key(job_id, key);
@@ -154,14 +156,15 @@ int queue_log_next(struct queue *q, const char *job_id, char cursor[40], int64_t
     if (rc <= 0) {
         return rc;
     }
-    int64_t stream;
-    if (!field_int(fields, "stream", 0, 2, &stream)) {
+    int64_t stream, node;
+    if (!field_int(fields, "stream", 0, 2, &stream) ||
+        !field_int(fields, "node", 0, JOB_TREE_NODES_MAX, &node)) {
         return queue_bad_reply(err, "live output");
     }
     const redisReply *data = field_of(fields, "data");
     if (data && (rc = buf_add(out, data->str, data->len, err)) < 0) {
         return rc;
     }
-    *ret_stream = (int)stream;
+    *ret_piece = (struct log_piece){ .node = (int)node, .stream = (int)stream };
     return 1;
 }

@@ -593,20 +593,21 @@ Test(scheduler, malformed_ready_entry_is_skipped)
 Test(scheduler, live_output_and_events)
 {
     struct id job = id_new();
-    OK(queue_log_add(&f.queue, job.text, 1, "a\0b", 3, &err));
-    OK(queue_log_add(&f.queue, job.text, 2, "\xff", 1, &err));
+    OK(queue_log_add(&f.queue, job.text, 0, 1, "a\0b", 3, &err));
+    OK(queue_log_add(&f.queue, job.text, 3, 2, "\xff", 1, &err));
     OK(queue_log_end(&f.queue, job.text, &err));
     char cursor[40] = "0";
     struct buf out;
     buf_init(&out, 1024);
-    int stream, order[3];
+    struct log_piece log, order[3];
     for (int i = 0; i < 3; i++) {
-        cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 1000, &out, &stream, &err), 1);
-        order[i] = stream;
+        cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 1000, &out, &log, &err), 1);
+        order[i] = log;
     }
-    cr_assert(order[0] == 1 && order[1] == 2 && order[2] == 0);
+    cr_assert(order[0].stream == 1 && order[1].stream == 2 && order[2].stream == 0);
+    cr_assert(order[0].node == 0 && order[1].node == 3);
     cr_assert(out.len == 4 && memcmp(out.data, "a\0b\xff", 4) == 0);
-    cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 10, &out, &stream, &err), 0);
+    cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 10, &out, &log, &err), 0);
     buf_done(&out);
     char at[40] = "$";
     struct event e;

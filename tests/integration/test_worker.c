@@ -238,12 +238,12 @@ Test(worker, from_claim_to_commit)
     struct buf log;
     buf_init(&log, 1000);
     char cursor[40] = "0";
-    int stream = -1;
-    cr_assert_eq(queue_log_next(&f.queue, ids[N - 1].text, cursor, 1000, &log, &stream, &err), 1);
-    cr_assert_eq(stream, 1);
+    struct log_piece piece = { .stream = -1 };
+    cr_assert_eq(queue_log_next(&f.queue, ids[N - 1].text, cursor, 1000, &log, &piece, &err), 1);
+    cr_assert_eq(piece.stream, 1);
     cr_assert_str_eq(log.data, "abc");
-    cr_assert_eq(queue_log_next(&f.queue, ids[N - 1].text, cursor, 1000, &log, &stream, &err), 1);
-    cr_assert_eq(stream, 0);
+    cr_assert_eq(queue_log_next(&f.queue, ids[N - 1].text, cursor, 1000, &log, &piece, &err), 1);
+    cr_assert_eq(piece.stream, 0);
     buf_done(&log);
     char events[40] = "0";
     int finished = 0;

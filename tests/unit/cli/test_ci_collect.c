@@ -261,13 +261,22 @@ Test(ci_collect, the_table_names_the_failure)
     ci_collect_done(&c);
 }
 
-Test(ci_wait, every_line_has_the_label)
+Test(ci_out, every_line_has_the_label_and_comes_once)
 {
     cleanup_free char *text = NULL;
     size_t n = 0;
     FILE *f = open_memstream(&text, &n);
-    ci_print_prefixed(f, "1/2", "a\n\nb", 4);
-    ci_print_prefixed(f, "2/2", "", 0);
+    struct ci_out o;
+    char head[] = "a\n\nbc\nhead", tail[] = "tail\nend";
+    struct run_result run = { .present = true };
+    run.out =
+        (struct stream_result){ .head = { head, 10 }, .tail = { tail, 8 }, .total_bytes = 30 };
+    ci_out_init(&o, "1/2", false);
+    o.streams[1].to = f;
+    ci_out_add(&o, 1, "a\n\nb", 4); /* live, and then no more */
+    ci_out_rest(&o, &run);
+    ci_out_done(&o);
     (void)fclose(f);
-    cr_expect_str_eq(text, "[1/2] a\n[1/2] \n[1/2] b\n");
+    cr_expect_str_eq(text, "[1/2] a\n[1/2] \n[1/2] bc\n[1/2] head\n[1/2] ... 12 bytes are left "
+                           "out here ...\n[1/2] tail\n[1/2] end\n");
 }
