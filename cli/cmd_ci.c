@@ -35,7 +35,9 @@ struct ci {
     struct queue queue;
     struct object_store *store;
     struct id job, batch;
-    struct ci_out *outs; /* deal.shards of each */
+    char
+        kept[JOB_SNAPSHOT_NAME_MAX + 1]; /* the state of an earlier run that this one starts from */
+    struct ci_out *outs;                 /* deal.shards of each */
     char (*labels)[CI_LABEL_MAX];
 };
 
@@ -241,6 +243,7 @@ static int keep(struct ci *c, struct err *err)
                       "brood: set-up is skipped: started from its state of %s ago (%s; template, "
                       "setup and key_files are the same)\n",
                       since, k.name);
+        memcpy(c->kept, k.name, sizeof c->kept);
         rc = KEPT;
     } else if (rc == 0 || rc == -ERR_NOT_FOUND) {
         rc = set_up(c, &k, &t, err);
@@ -335,6 +338,18 @@ static int cancel(struct ci *c)
     return CI_INTERRUPTED;
 }
 
+/* A state that no host can load any more (another kernel, another QEMU) must not stand in the way
+ * of every run until it expires. Was it something else, then this costs one set-up. */
+static void drop_kept(struct ci *c)
+{
+    struct err err;
+    if (store_snapshot_remove(&c->pg, c->cli->config.tenant_default, c->kept, false, NULL, 0,
+                              &err) >= 0) {
+        (void)fprintf(stderr, "brood: the state %s is dropped; the next run sets up anew\n",
+                      c->kept);
+    }
+}
+
 static void make_outs(struct ci *c)
 {
     c->outs = calloc(c->deal.shards, sizeof *c->outs);
@@ -374,6 +389,9 @@ static int run(struct ci *c)
                          .outs = c->outs,
                          .broken = &interrupted };
     int rc = ci_wait(&w, &row, &err);
+    if (rc == 0 && c->kept[0] && row.has_result && row.result.verdict == VERDICT_INFRA_ERROR) {
+        drop_kept(c);
+    }
     if (rc == 0) {
         rc = finish(c, &row, &err);
         result_row_done(&row);
