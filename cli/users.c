@@ -24,9 +24,9 @@ static const struct {
     const char *name;
     mode_t mode; /* of a folder, which is made; 0: a file, or a folder that another makes */
 } owned[] = {
-    { SVC_REDIS, "redis", 0700 },     { SVC_VMPOOL, "snapshots", 0711 },
-    { SVC_VMPOOL, "vmpool.lock", 0 }, { SVC_WORKER, "objects", 0700 },
-    { SVC_WORKER, "spool", 0 },
+    { SVC_REDIS, "redis", 0700 },    { SVC_VMPOOL, "snapshots", 0711 },
+    { SVC_VMPOOL, "kept", 0750 },    { SVC_VMPOOL, "vmpool.lock", 0 },
+    { SVC_WORKER, "objects", 0700 }, { SVC_WORKER, "spool", 0 },
 };
 
 static int find_one(const char *name, const char *key, uid_t own, uid_t *ret_uid, struct err *err)

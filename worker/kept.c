@@ -231,6 +231,18 @@ static void trim(struct kept *k)
 
 /* ---- fetching ---- */
 
+/* vmpool reads and writes the folder as a user of its own, which HOME/snapshots belongs to. Where
+ * that is us, or we may not give files away, there is nothing to do. */
+static void give_to_vmpool(const struct kept *k, const char *path)
+{
+    char snapshots[PATH_BYTES];
+    struct stat st;
+    (void)snprintf(snapshots, sizeof snapshots, "%s/snapshots", k->config->home);
+    if (stat(snapshots, &st) == 0 && chown(path, st.st_uid, st.st_gid) < 0) {
+        log_debug("a kept state is not given to vmpool", "path", path);
+    }
+}
+
 static int fetch_file(struct kept *k, const char *digest, const char *path, struct err *err)
 {
     struct object_id id;
@@ -238,6 +250,7 @@ static int fetch_file(struct kept *k, const char *digest, const char *path, stru
     if (fd < 0) {
         return err_sys(err, "%s", path);
     }
+    give_to_vmpool(k, path);
     int rc = object_id_parse(&id, digest, err);
     return rc < 0 ? rc
                   : object_get_parallel(k->objects, &id, fd, FETCH_RANGES, FETCH_RANGE_BYTES, NULL,
@@ -251,12 +264,14 @@ static int fetch_state(struct kept *k, const char *id, const char *layer, struct
     if (mkdir(path, 0770) < 0 && errno != EEXIST) {
         return err_sys(err, "mkdir %s", path);
     }
+    give_to_vmpool(k, path);
     (void)snprintf(tmp, sizeof tmp, "get.%d", (int)getpid()); /* one at a time, by the lock */
     remove_folder(k, tmp);
     path_of(k, tmp, NULL, path);
     if (mkdir(path, 0750) < 0) {
         return err_sys(err, "mkdir %s", path);
     }
+    give_to_vmpool(k, path);
     path_of(k, tmp, "layer", path);
     int rc = fetch_file(k, layer, path, err);
     if (rc == 0) {
