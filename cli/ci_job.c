@@ -138,6 +138,13 @@ static int put_shards(const struct brood_json *plan, const struct ci_deal *deal,
     return rc;
 }
 
+int ci_job_parse(const json_t *job, struct job_spec **ret_spec, struct err *err)
+{
+    cleanup_free char *text = json_dumps(job, JSON_COMPACT);
+    return text ? job_parse(text, strlen(text), ret_spec, err)
+                : err_set(err, ERR_INVALID, "the job is not UTF-8");
+}
+
 int ci_job_make(const struct brood_json *plan, const char *object, const struct ci_deal *deal,
                 struct job_spec **ret_spec, struct err *err)
 {
@@ -156,9 +163,7 @@ int ci_job_make(const struct brood_json *plan, const char *object, const struct 
     rc = rc < 0 ? rc : put_artifacts(plan, job, err);
     rc = rc < 0 ? rc : put_shards(plan, deal, job, err);
     if (rc == 0) {
-        cleanup_free char *text = json_dumps(job, JSON_COMPACT);
-        rc = text ? job_parse(text, strlen(text), ret_spec, err)
-                  : err_set(err, ERR_INVALID, "the job is not UTF-8");
+        rc = ci_job_parse(job, ret_spec, err);
     }
     json_decref(job);
     return rc;

@@ -20,6 +20,8 @@ void ci_shard_label(unsigned shard, unsigned shards, char out[CI_LABEL_MAX]);
  * job's rules; the text names the job's field. */
 MUST_CHECK int ci_job_make(const struct brood_json *plan, const char *object,
                            const struct ci_deal *deal, struct job_spec **ret_spec, struct err *err);
+/* The finished object as a job; errors as ci_job_make's. */
+MUST_CHECK int ci_job_parse(const json_t *job, struct job_spec **ret_spec, struct err *err);
 /* The plan's setup as the job's. */
 MUST_CHECK int ci_put_setup(const struct brood_json *plan, json_t *job, struct err *err);
 /* Index of the shard that node is the leaf of, or -1. */

@@ -144,9 +144,7 @@ int ci_keep_job(const struct brood_json *plan, const struct ci_keep *k, const ch
     }
     rc = rc < 0 ? rc : ci_put_setup(plan, job, err);
     if (rc == 0) {
-        cleanup_free char *text = json_dumps(job, JSON_COMPACT);
-        rc = text ? job_parse(text, strlen(text), ret_spec, err)
-                  : err_set(err, ERR_INVALID, "the job is not UTF-8");
+        rc = ci_job_parse(job, ret_spec, err);
     }
     json_decref(job);
     return rc;

@@ -157,7 +157,7 @@ static int connect_all(struct ci *c, struct err *err)
     return rc < 0 ? rc : object_store_open(&c->store, &options, err);
 }
 
-static int submit_spec(struct ci *c, const struct job_spec *spec, const struct template_info *t,
+static int submit_spec(struct ci *c, struct job_spec *spec, const struct template_info *t,
                        struct err *err)
 {
     const char *tenant = c->cli->config.tenant_default;

@@ -18,6 +18,7 @@
 #include "common/base/cleanup.h"
 #include "vmpool/seed_wire.h"
 #include "vmpool/spawn.h"
+#include "vmpool/fd_pass.h"
 
 #define PENDING_MAX 64
 #define PAGEMAP_WORDS 512
@@ -103,24 +104,11 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
 {
     struct seed *s = arg;
     struct seed_reply r;
-    struct iovec iov = { .iov_base = &r, .iov_len = sizeof r };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
-                          .msg_control = control.bytes,
-                          .msg_controllen = sizeof control.bytes };
+    int pidfd;
     (void)what;
-    ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    ssize_t n = fd_take(fd, &r, sizeof r, MSG_DONTWAIT, &pidfd);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
-    }
-    int pidfd = -1;
-    struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (c && c->cmsg_type == SCM_RIGHTS && c->cmsg_len == CMSG_LEN(sizeof(int))) {
-        memcpy(&pidfd, CMSG_DATA(c), sizeof pidfd);
     }
     if (n != sizeof r || s->n_pending == 0) {
         if (pidfd >= 0) {

@@ -33,10 +33,7 @@
  * flushed). vmpool tells which pages an earlier copy has written (SEED_PAGES); a new copy takes
  * them for its own in one go while it still has a single thread.
  *
- * Guest RAM is a sealed file that QEMU is told to share, for then its migration leaves RAM out of
- * the device state; but it is mapped privately here (mmap), so that nothing is shared in fact. What
- * the guest has written is thus what this process has of its own in that mapping, and is written
- * out on request (dump): together with the device state that is the whole machine.
+ * What of guest RAM is whose, and how it is written out: seed_ram.h.
  *
  * Rules for this file: between the first park and the last release no call may take a lock of libc
  * or allocate. The signal is 33, glibc's own SIGSETXID: no code can block it by the library's
@@ -61,12 +58,13 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
 
+#include "vmpool/fd_pass.h"
 #include "vmpool/seed_filter.h"
+#include "vmpool/seed_ram.h"
 #include "vmpool/seed_wire.h"
 
 #ifndef MADV_POPULATE_WRITE /* glibc 2.36 has it, older ones do not */
@@ -84,12 +82,6 @@
 #define QMP_FD 4
 #define CHANNEL_FD 5
 #define KERNEL_SA_RESTORER 0x04000000
-#define RAM_FD 3
-#define PAGE_BYTES 4096u
-#define DUMP_PAGES 512u
-/* Documentation/admin-guide/mm/pagemap.rst: present or swapped out; file page or shared */
-#define PAGEMAP_THERE (3ull << 62)
-#define PAGEMAP_OF_FILE (1ull << 61)
 
 struct thread {
     pid_t tid;
@@ -123,9 +115,6 @@ static struct shared *shared;
 static struct seed_range ranges[SEED_RANGES_MAX];
 static int n_ranges;
 static pid_t parent_pid;
-static struct stat ram_file; /* st_ino 0: not known */
-static char *ram_at;
-static size_t ram_bytes;
 
 static long futex(_Atomic uint32_t *at, int op, uint32_t value, int ms)
 {
@@ -494,65 +483,6 @@ static void take_pages(const struct seed_request *request, int fd)
     }
 }
 
-/* ---- what the guest has written ---- */
-
-static bool write_at(int fd, const char *data, size_t n, uint64_t at)
-{
-    while (n > 0) {
-        ssize_t w = pwrite(fd, data, n, (off_t)at);
-        if (w < 0 && errno == EINTR) {
-            continue;
-        }
-        if (w <= 0) {
-            return false;
-        }
-        data += w;
-        at += (uint64_t)w;
-        n -= (size_t)w;
-    }
-    return true;
-}
-
-/* The machine is paused. NULL, or why not. */
-static const char *dump(int fd, int given)
-{
-    static uint64_t words[DUMP_PAGES];
-    static uint8_t bits[DUMP_PAGES / 8];
-    int pagemap = given >= 0 ? given : open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
-    const char *why = pagemap < 0 ? "no /proc/self/pagemap" : !ram_at ? "RAM is not known" : NULL;
-    for (size_t at = 0; !why && at < ram_bytes; at += DUMP_PAGES * PAGE_BYTES) {
-        size_t pages = (ram_bytes - at) / PAGE_BYTES;
-        pages = pages < DUMP_PAGES ? pages : DUMP_PAGES;
-        off_t from = (off_t)(((uintptr_t)ram_at + at) / PAGE_BYTES * sizeof words[0]);
-        if (pread(pagemap, words, pages * sizeof words[0], from) !=
-            (ssize_t)(pages * sizeof words[0])) {
-            why = "pagemap cannot be read";
-            break;
-        }
-        memset(bits, 0, sizeof bits);
-        for (size_t i = 0; i < pages && !why;) {
-            size_t end = i;
-            while (end < pages && words[end] & PAGEMAP_THERE && !(words[end] & PAGEMAP_OF_FILE)) {
-                bits[end / 8] |= (uint8_t)(1u << end % 8);
-                end++;
-            }
-            if (end > i && !write_at(fd, ram_at + at + i * PAGE_BYTES, (end - i) * PAGE_BYTES,
-                                     at + i * PAGE_BYTES)) {
-                why = "the file of pages cannot be written";
-            }
-            i = end + 1;
-        }
-        if (!why && !write_at(fd, (const char *)bits, (pages + 7) / 8,
-                              SEED_DUMP_MAP(ram_bytes) + at / PAGE_BYTES / 8)) {
-            why = "the file of pages cannot be written";
-        }
-    }
-    if (pagemap >= 0) {
-        (void)close(pagemap);
-    }
-    return why;
-}
-
 static size_t fds_of(const struct seed_request *request)
 {
     switch (request->kind) {
@@ -596,22 +526,7 @@ static int receive(struct seed_request *request, int fds[SEED_FDS_MAX])
 
 static bool answer(const struct seed_reply *reply, int pidfd)
 {
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)reply, .iov_len = sizeof *reply };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = { .bytes = { 0 } };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-    if (pidfd >= 0) {
-        msg.msg_control = control.bytes;
-        msg.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
-                               .cmsg_type = SCM_RIGHTS,
-                               .cmsg_len = CMSG_LEN(sizeof(int)) };
-        memcpy(CMSG_DATA(c), &pidfd, sizeof pidfd);
-    }
-    return sendmsg(SEED_FD, &msg, MSG_NOSIGNAL) == (ssize_t)sizeof *reply;
+    return fd_send(SEED_FD, reply, sizeof *reply, pidfd, 0);
 }
 
 static void *serve(void *arg)
@@ -631,7 +546,7 @@ static void *serve(void *arg)
             continue;
         }
         if (request.kind == SEED_DUMP) {
-            const char *not_done = dump(fds[0], n_fds > 1 ? fds[1] : -1); /* which it closes */
+            const char *not_done = seed_ram_dump(fds[0], n_fds > 1 ? fds[1] : -1);
             (void)close(fds[0]);
             (void)snprintf(reply.why, sizeof reply.why, "%s", not_done ? not_done : "");
             if (!answer(&reply, -1)) {
@@ -680,39 +595,6 @@ static bool find_tid_offset(void)
         }
     }
     return false;
-}
-
-/* QEMU keeps guest RAM from being inherited by fork (it only knows forks that exec); a copy needs
- * it. */
-int madvise(void *at, size_t len, int advice)
-{
-    if (advice == MADV_DONTFORK) {
-        return 0;
-    }
-    return (int)syscall(SYS_madvise, at, len, advice);
-}
-
-/* See the head of this file. QEMU opens RAM_FD's file anew, so it is known by its inode. */
-void *mmap64(void *at, size_t len, int prot, int flags, int fd, off64_t offset)
-{
-    struct stat st;
-    bool ram = fd >= 0 && ram_file.st_ino != 0 && (flags & MAP_TYPE) == MAP_SHARED &&
-               fstat(fd, &st) == 0 && st.st_ino == ram_file.st_ino && st.st_dev == ram_file.st_dev;
-    if (ram) {
-        flags = (flags & ~MAP_TYPE) | MAP_PRIVATE;
-    }
-    /* NOLINTNEXTLINE(performance-no-int-to-ptr): the system call's own type */
-    void *got = (void *)syscall(SYS_mmap, at, len, prot, flags, fd, offset);
-    if (ram && got != MAP_FAILED && offset == 0) {
-        ram_at = got;
-        ram_bytes = len;
-    }
-    return got;
-}
-
-void *mmap(void *at, size_t len, int prot, int flags, int fd, off_t offset)
-{
-    return mmap64(at, len, prot, flags, fd, offset);
 }
 
 /* glibc puts its own handler for this signal at the first pthread_create: ours comes after that.
@@ -765,9 +647,7 @@ static void __attribute__((constructor)) begin(void)
     if (!getenv("BROOD_SEED") || fcntl(SEED_FD, F_GETFD) < 0 || !find_tid_offset()) {
         return;
     }
-    if (fstat(RAM_FD, &ram_file) < 0) { /* nothing can be dumped then, but it can be copied */
-        ram_file.st_ino = 0;
-    }
+    seed_ram_init();
     (void)unsetenv("LD_PRELOAD");
     (void)unsetenv("BROOD_SEED");
     (void)fcntl(SEED_FD, F_SETFD, FD_CLOEXEC);

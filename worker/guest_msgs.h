@@ -11,7 +11,7 @@
 #include "schemas/proto/guest.pb.h"
 #include "worker/outq.h"
 
-#define GUEST_PIDS_MAX 4194304 /* PID_MAX_LIMIT of Linux */
+#define GUEST_PIDS_MAX 4194304            /* PID_MAX_LIMIT of Linux */
 #define GUEST_CLOCK_SLACK_NS 1000000000ll /* the guest's clock may differ by this from ours */
 
 /* Queue Identity: the time now, fresh entropy, a random host name and machine id. */

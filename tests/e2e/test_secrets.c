@@ -29,7 +29,7 @@ static int files_with(const char *dir, const char *text, struct buf *out)
         n++;
     }
     struct err err;
-    (void)buf_addf(out, &err, "%.*s", (int)r.out.len, r.out.len ? r.out.data : "");
+    cr_expect_eq(buf_add(out, r.out.len ? r.out.data : "", r.out.len, &err), 0, "%s", err.text);
     e2e_run_done(&r);
     return n;
 }

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "vmpool/fd_pass.h"
 
 #define AHEAD 4
 #define ANSWER_MS_MAX 10000
@@ -225,16 +226,8 @@ int jail_look(struct jail *j, int pidfd, int ret_fds[JAIL_LOOK_FDS], struct err 
 
 int jail_take_report(int fd, struct jail_report *ret_report, int *ret_pidfd, struct err *err)
 {
-    struct iovec iov = { .iov_base = ret_report, .iov_len = sizeof *ret_report };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control;
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
-                          .msg_control = control.bytes,
-                          .msg_controllen = sizeof control.bytes };
-    ssize_t n = recvmsg(fd, &msg, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+    cleanup_close int pidfd = -1;
+    ssize_t n = fd_take(fd, ret_report, sizeof *ret_report, MSG_DONTWAIT, &pidfd);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return 0;
     }
@@ -248,11 +241,10 @@ int jail_take_report(int fd, struct jail_report *ret_report, int *ret_pidfd, str
         errno = ret_report->error;
         return err_sys(err, "jail: %s", ret_report->step);
     }
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (!c || c->cmsg_type != SCM_RIGHTS || c->cmsg_len != CMSG_LEN(sizeof(int))) {
+    if (pidfd < 0) {
         return err_set(err, ERR_PROTOCOL, "jail: a report without a process");
     }
-    memcpy(ret_pidfd, CMSG_DATA(c), sizeof *ret_pidfd);
+    *ret_pidfd = TAKE_FD(pidfd);
     return 1;
 }
 

@@ -29,6 +29,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "vmpool/fd_pass.h"
 #include "vmpool/engine_qemu.h"
 #include "vmpool/jail/cgroup.h"
 #include "vmpool/jail/root.h"
@@ -203,22 +204,7 @@ static void become_qemu(struct start *s)
 
 static void report(int fd, const struct jail_report *r, int pidfd)
 {
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)r, .iov_len = sizeof *r };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(sizeof(int))];
-    } control = { .bytes = { 0 } };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-    if (pidfd >= 0) {
-        msg.msg_control = control.bytes;
-        msg.msg_controllen = sizeof control.bytes;
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
-                               .cmsg_type = SCM_RIGHTS,
-                               .cmsg_len = CMSG_LEN(sizeof(int)) };
-        memcpy(CMSG_DATA(c), &pidfd, sizeof pidfd);
-    }
-    (void)sendmsg(fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT);
+    (void)fd_send(fd, r, sizeof *r, pidfd, MSG_DONTWAIT);
 }
 
 /* The jail around both processes. The jailer may have died before the signal was asked for: then

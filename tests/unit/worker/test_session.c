@@ -665,7 +665,7 @@ Test(session, large_files_and_a_deaf_guest, .timeout = 20)
     play_spec(&p, spec, script_deaf, NULL, -1);
     cr_assert_eq(p.rc, -ERR_TIMEOUT, "%s", p.err.text);
     played_done(&p);
-    times = &patient; /* of this test's process alone */
+    times = &patient;                                  /* of this test's process alone */
     play_spec(&p, spec, guest_script_shell, NULL, -1); /* and to one that reads */
     cr_assert_eq(p.file_bytes, JOB_FILE_BYTES_MAX);
     cr_assert_eq(p.files, 1);
