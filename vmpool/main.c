@@ -328,11 +328,12 @@ static void app_done(struct app *app)
     if (app->stop_timer) {
         event_free(app->stop_timer);
     }
-    if (app->pool && pool_idle(app->pool)) {
-        pool_free(app->pool); /* else a helper thread still works in it; the process ends anyway */
-    }
-    if (app->jail && (!app->pool || pool_idle(app->pool))) {
-        jail_free(app->jail); /* the jailer ends */
+    bool idle = !app->pool || pool_idle(app->pool);
+    if (idle) { /* else a helper thread still works in it; the process ends anyway */
+        pool_free(app->pool);
+        if (app->jail) {
+            jail_free(app->jail); /* the jailer ends */
+        }
     }
     if (app->jailer_fd >= 0) {
         (void)close(app->jailer_fd);
