@@ -7,6 +7,7 @@
 
 #define RATE_WINDOW_MS 4000
 #define RATE_STEPS_MAX 64
+#define PEAK_STEP_MS 8000 /* a peak loses an eighth in this time */
 #define CLONE_US_DEFAULT 150000u
 #define CLONE_US_MAX 60000000
 #define BACKOFF_FIRST_MS 1000
@@ -26,8 +27,51 @@ static uint64_t decayed(const struct policy_rate *r, int64_t now_ms)
     return rate;
 }
 
+static int64_t lead_ms(const struct policy_rate *r)
+{
+    int64_t ms = (int64_t)(r->clone_us ? r->clone_us : CLONE_US_DEFAULT) / 1000;
+    return ms > POLICY_LEAD_MS_MIN ? ms : POLICY_LEAD_MS_MIN;
+}
+
+static uint64_t peak_milli(const struct policy_rate *r, int64_t now_ms)
+{
+    int64_t steps = now_ms > r->peak_ms ? (now_ms - r->peak_ms) / PEAK_STEP_MS : 0;
+    uint64_t peak = steps < RATE_STEPS_MAX ? r->peak_milli : 0;
+    for (int64_t i = 0; i < steps && peak > 0; i++) {
+        peak -= peak / 8;
+    }
+    return peak;
+}
+
+static void count_burst(struct policy_rate *r, int64_t now_ms)
+{
+    if (!r->used || now_ms < r->burst_ms || now_ms - r->burst_ms > lead_ms(r)) {
+        r->burst_ms = now_ms;
+        r->burst = 0;
+    }
+    r->burst++;
+    uint64_t peak = peak_milli(r, now_ms);
+    if ((uint64_t)r->burst * 1000 >= peak || now_ms - r->peak_ms >= PEAK_STEP_MS) {
+        r->peak_milli = peak > (uint64_t)r->burst * 1000 ? peak : (uint64_t)r->burst * 1000;
+        r->peak_ms = now_ms;
+    }
+}
+
+/* Largest n with n * n <= v. */
+static uint64_t root(uint64_t v)
+{
+    uint64_t n = 0;
+    for (uint64_t bit = (uint64_t)1 << 31; bit > 0; bit >>= 1) {
+        if ((n + bit) * (n + bit) <= v) {
+            n += bit;
+        }
+    }
+    return n;
+}
+
 void policy_arrived(struct policy_rate *r, int64_t now_ms)
 {
+    count_burst(r, now_ms);
     uint64_t rate = decayed(r, now_ms);
     int64_t steps = now_ms > r->last_ms ? (now_ms - r->last_ms) / (RATE_WINDOW_MS / 8) : 0;
     /* keep the remainder of the step, so that many quick arrivals still decay */
@@ -54,11 +98,14 @@ uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *
 {
     uint32_t max = limits->warm_max;
     uint32_t min = limits->warm_min < max ? limits->warm_min : max;
-    uint64_t clone_us = r->clone_us ? r->clone_us : CLONE_US_DEFAULT;
-    /* arrivals during one clone, times 1.5, rounded up; rate in micro, time in us: divide by 10^12
-     */
-    uint64_t milli = decayed(r, now_ms) / 1000 * clone_us / 1000000 * 3 / 2;
-    uint64_t want = (milli + 999) / 1000;
+    /* arrivals in one lead time, times 10^6: rate in micro a second, lead in ms */
+    uint64_t mean_micro = decayed(r, now_ms) / 1000 * (uint64_t)lead_ms(r);
+    uint64_t want = 0;
+    if (mean_micro >= 1000000 / 20) { /* less is met by the minimum */
+        want = (mean_micro + POLICY_RESERVE * root(mean_micro) * 1000 + 999999) / 1000000;
+    }
+    uint64_t peak = (peak_milli(r, now_ms) + 999) / 1000;
+    want = want > peak ? want : peak;
     if (want < min) {
         return min;
     }

@@ -11,6 +11,10 @@ struct policy_rate {
     uint64_t rate_micro; /* arrivals a second, times 10^6 */
     uint64_t clone_us;   /* smoothed time from start to ready of a clone, 0 = not measured */
     bool used;           /* asked for at least once */
+    int64_t burst_ms;    /* when the count below began */
+    uint32_t burst;      /* arrivals since then, within one lead time */
+    uint64_t peak_milli; /* largest such count lately, decaying, times 1000 */
+    int64_t peak_ms;     /* last decay of it */
 };
 
 struct policy_limits {
@@ -21,8 +25,13 @@ struct policy_limits {
 void policy_arrived(struct policy_rate *r, int64_t now_ms);
 /* A clone took elapsed_us from its start until it was ready. */
 void policy_cloned(struct policy_rate *r, int64_t elapsed_us);
-/* Warm sandboxes to hold at now_ms: what arrives while one clone is made, and half as much again,
- * between the limits. */
+/* Warm sandboxes to hold at now_ms, between the limits. What is taken during one lead time (that of
+ * a clone, and until the pool has noticed) has to be there already: its mean m, and a reserve of
+ * POLICY_RESERVE times the root of m, since arrivals that know nothing of each other spread like
+ * that (Poisson; the rule is the square-root staffing of call centres). And as many as came within
+ * one lead time lately, for those that come in bursts: a peak is forgotten over a minute or two. */
+#define POLICY_RESERVE 3
+#define POLICY_LEAD_MS_MIN 20
 uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *limits,
                        int64_t now_ms);
 
