@@ -73,12 +73,18 @@ static int act_identity(struct agent *a, const struct frame *f, struct err *err)
     return 0;
 }
 
+/* Where the job's files are. */
+static int work_fd(const struct agent *a)
+{
+    return a->cell.init != 0 ? a->cell.work_fd : a->boot.work_fd;
+}
+
 static int act_file_open(struct agent *a, const struct frame *f, struct err *err)
 {
     guest_File msg;
     int rc = frame_decode(f, guest_File_fields, &msg, err);
     if (rc == 0) {
-        rc = job_file_open(&a->file, a->boot.work_fd, &msg, err);
+        rc = job_file_open(&a->file, work_fd(a), &msg, err);
         /* Its data frames follow in any case. */
         a->state = a->file.left > 0 ? SESSION_FILING : SESSION_READY;
     }
@@ -105,6 +111,38 @@ static int act_run(struct agent *a, const struct frame *f, bool trusted, struct 
         a->before_run = a->state;
     }
     return rc;
+}
+
+static void reaped(void *ctx, pid_t pid, int status)
+{
+    struct agent *a = ctx;
+    run_ended(&a->run, pid, status);
+    slots_ended(&a->slots, pid);
+    warm_ended(&a->warm, pid);
+    cell_ended(&a->cell, pid);
+}
+
+static int act_cell(struct agent *a, const struct frame *f, struct err *err)
+{
+    guest_Cell msg;
+    int rc = frame_decode(f, guest_Cell_fields, &msg, err);
+    if (rc < 0) {
+        return rc;
+    }
+    slots_drop(&a->slots);
+    cell_end(&a->cell, a->warm.pid, reaped, a);
+    rc = cell_make(&a->cell, err);
+    rc = rc ? rc : disk_use_layer(&a->disk, a->cell.layer_fd, err);
+    if (rc < 0) {
+        return rc;
+    }
+    a->slots.cell = &a->cell;
+    prepare(a, msg.spare);
+    guest_CellReady ready = { .spare = slots_have_spare(&a->slots), .cells = a->cell.made };
+    static_assert(sizeof ready.trouble == sizeof a->cell.trouble, "one size");
+    memcpy(ready.trouble, a->cell.trouble, sizeof ready.trouble);
+    channel_put(&a->ch, FRAME_CELL_READY, guest_CellReady_fields, &ready);
+    return 0;
 }
 
 /* What each fork would do first is done once, before there are forks. */
@@ -140,8 +178,10 @@ static int act(struct agent *a, enum session_action action, const struct frame *
     case ACTION_settle:
         act_settle(a);
         return 0;
+    case ACTION_cell:
+        return act_cell(a, f, err);
     case ACTION_collect:
-        return collect_start(&a->collect, a->boot.work_fd, f, err);
+        return collect_start(&a->collect, work_fd(a), f, err);
     case ACTION_refuse:
     case ACTIONS:
         break;
@@ -165,6 +205,8 @@ static const char *action_field(enum session_action action)
         return "stdin";
     case ACTION_settle:
         return "settle";
+    case ACTION_cell:
+        return "cell";
     case ACTION_collect:
         return "collect";
     default:
@@ -238,9 +280,7 @@ static void reap(struct agent *a)
     (void)!read(a->signal_fd, &info, sizeof info);
     int status;
     for (pid_t pid; (pid = waitpid(-1, &status, WNOHANG)) > 0;) {
-        run_ended(&a->run, pid, status);
-        slots_ended(&a->slots, pid);
-        warm_ended(&a->warm, pid);
+        reaped(a, pid, status);
     }
     if (a->run.active && a->run.main_ended) {
         a->state = SESSION_ENDING;
@@ -261,7 +301,9 @@ static void end_run(struct agent *a)
             host_gone(a);
         }
         /* most machines end here: a second run's spare is made when it is asked for */
-        prepare(a, false);
+        if (!a->cell.shared) {
+            prepare(a, false);
+        }
     }
 }
 
@@ -363,6 +405,8 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
         total > 2 * MEMORY_RESERVE_BYTES ? total - MEMORY_RESERVE_BYTES : total / 2;
     a->env.slots = &a->slots;
     a->env.disk = &a->disk;
+    a->env.cell = &a->cell;
+    cell_init_none(&a->cell, boot->work_fd);
     int rc = channel_init(&a->ch, boot->port_fd, err);
     rc = rc ? rc : identity_init(&a->identity, err);
     rc = rc ? rc : disk_init(&a->disk, err);

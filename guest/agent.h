@@ -24,6 +24,7 @@ struct agent {
     struct warm warm;
     struct slots slots;
     struct disk disk;
+    struct cell cell;
     struct run run;
     struct run_env env;
     char env_text[AGENT_ENV_BYTES_MAX];

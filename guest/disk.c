@@ -6,15 +6,16 @@
 #include <sys/mount.h>
 #include <sys/statvfs.h>
 
+#include "common/base/cleanup.h"
 #include "guest/boot.h"
 
 #define DISK_MAX_BYTES ((uint64_t)1 << 40)
 #define PAGE_BYTES 4096u
 
-static int used(uint64_t *ret_used, bool *ret_full)
+static int used(const struct disk *d, uint64_t *ret_used, bool *ret_full)
 {
     struct statvfs st;
-    if (statvfs(BOOT_WORK_DIR, &st) < 0) {
+    if (d->layer_fd >= 0 ? fstatvfs(d->layer_fd, &st) < 0 : statvfs(BOOT_WORK_DIR, &st) < 0) {
         return -1;
     }
     *ret_used = (uint64_t)(st.f_blocks - st.f_bfree) * st.f_bsize;
@@ -25,8 +26,31 @@ static int used(uint64_t *ret_used, bool *ret_full)
 int disk_init(struct disk *d, struct err *err)
 {
     bool full;
-    *d = (struct disk){ 0 };
-    return used(&d->base_bytes, &full) < 0 ? err_sys(err, "statfs") : 0;
+    *d = (struct disk){ .layer_fd = -1 };
+    return used(d, &d->base_bytes, &full) < 0 ? err_sys(err, "statfs") : 0;
+}
+
+int disk_use_layer(struct disk *d, int layer_fd, struct err *err)
+{
+    bool full;
+    *d = (struct disk){ .layer_fd = layer_fd };
+    return used(d, &d->base_bytes, &full) < 0 ? err_sys(err, "statfs") : 0;
+}
+
+static int resize(const struct disk *d, uint64_t size)
+{
+    char text[48];
+    if (d->layer_fd < 0) {
+        (void)snprintf(text, sizeof text, "size=%" PRIu64, size);
+        return mount("tmpfs", BOOT_WORK_DIR, NULL, MS_REMOUNT | MS_NOATIME | MS_NOSUID | MS_NODEV,
+                     text);
+    }
+    (void)snprintf(text, sizeof text, "%" PRIu64, size);
+    cleanup_close int fs = fspick(d->layer_fd, "", FSPICK_EMPTY_PATH | FSPICK_CLOEXEC);
+    return fs < 0 || fsconfig(fs, FSCONFIG_SET_STRING, "size", text, 0) < 0 ||
+                   fsconfig(fs, FSCONFIG_CMD_RECONFIGURE, NULL, NULL, 0) < 0
+               ? -1
+               : 0;
 }
 
 int disk_limit(struct disk *d, uint64_t limit_bytes, struct err *err)
@@ -38,10 +62,7 @@ int disk_limit(struct disk *d, uint64_t limit_bytes, struct err *err)
     if (size == d->size_bytes) {
         return 0;
     }
-    char options[48];
-    (void)snprintf(options, sizeof options, "size=%" PRIu64, size);
-    if (mount("tmpfs", BOOT_WORK_DIR, NULL, MS_REMOUNT | MS_NOATIME | MS_NOSUID | MS_NODEV,
-              options) < 0) {
+    if (resize(d, size) < 0) {
         if (errno == EINVAL) {
             return err_set(err, ERR_TOO_LARGE, "the job's files are larger than its disk limit");
         }
@@ -55,7 +76,7 @@ void disk_used(const struct disk *d, uint64_t *ret_used_bytes, bool *ret_full)
 {
     uint64_t now = 0;
     bool full = false;
-    (void)used(&now, &full);
+    (void)used(d, &now, &full);
     *ret_used_bytes = now > d->base_bytes ? now - d->base_bytes : 0;
     *ret_full = full;
 }

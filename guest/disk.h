@@ -1,4 +1,5 @@
-/* The writable layer: one tmpfs, whose size is the run's disk limit. */
+/* The writable layer: one tmpfs, whose size is the run's disk limit. The machine's own, or that of
+ * the cell in hand. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -7,9 +8,12 @@
 struct disk {
     uint64_t base_bytes; /* used before any job: copies that the overlay made, folders */
     uint64_t size_bytes; /* as set now; 0: as mounted */
+    int layer_fd;        /* root of a cell's layer, the cell's; -1: the machine's own */
 };
 
 MUST_CHECK int disk_init(struct disk *d, struct err *err);
+/* From here on another layer counts, which no job has used yet. */
+MUST_CHECK int disk_use_layer(struct disk *d, int layer_fd, struct err *err);
 /* Let jobs use limit_bytes (0: no change). -ERR_TOO_LARGE when more is used already. */
 MUST_CHECK int disk_limit(struct disk *d, uint64_t limit_bytes, struct err *err);
 /* What jobs use, and whether nothing is free. */

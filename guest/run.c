@@ -23,8 +23,8 @@ static void close_fd(int *fd)
     *fd = -1;
 }
 
-static int check(const guest_Run *msg, const struct strs *argv, const struct strs *env,
-                 struct err *err)
+static int check(const guest_Run *msg, const struct cell *cell, const struct strs *argv,
+                 const struct strs *env, struct err *err)
 {
     if (argv->n == 0 || argv->v[0][0] == '\0') {
         return err_set(err, ERR_INVALID, "argv: no program");
@@ -34,6 +34,10 @@ static int check(const guest_Run *msg, const struct strs *argv, const struct str
         if (!eq || eq == env->v[i]) {
             return err_set(err, ERR_INVALID, "env: string %zu is not K=V", i + 1);
         }
+    }
+    if (msg->cell ? cell->init == 0 || msg->as_root || msg->keep : cell->shared) {
+        return err_set(err, ERR_PROTOCOL,
+                       "a shared machine: one run in a container after the other");
     }
     if (msg->cwd[0] != '\0' && msg->cwd[0] != '/') {
         return err_set(err, ERR_INVALID, "cwd: not absolute");
@@ -71,6 +75,7 @@ static int launch(struct run *run, const struct run_env *env, const guest_Run *m
                        .cgroup_dir_fd = slot->cg.dir_fd,
                        .pipes = { slot->in[0], slot->out[1], slot->err[1] },
                        .as_root = msg->as_root,
+                       .cell = msg->cell ? env->cell : NULL,
                        .open_files = files,
                        .stack_bytes = stack };
     struct spawn_failure failure;
@@ -104,7 +109,7 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     int rc = strs_split(&argv, (char *)msg->argv.bytes, msg->argv.size, STRS_ARGV_MAX, "argv", err);
     rc = rc ? rc
             : strs_split(&vars, (char *)msg->env.bytes, msg->env.size, STRS_ENV_MAX, "env", err);
-    rc = rc ? rc : check(msg, &argv, &vars, err);
+    rc = rc ? rc : check(msg, env->cell, &argv, &vars, err);
     if (rc < 0) {
         return rc;
     }

@@ -60,6 +60,7 @@ static inline uint64_t run_stack_bytes(uint64_t memory_bytes)
 struct run_env { /* of the machine, the same for all runs */
     struct slots *slots;
     struct disk *disk;
+    const struct cell *cell;   /* the machine's, with one alive or not */
     uint64_t memory_max_bytes; /* what the machine can give at most */
     char *const *env_defaults;
     size_t env_defaults_n;

@@ -28,6 +28,7 @@ enum session_action {
     ACTION_kill,
     ACTION_collect,
     ACTION_settle,
+    ACTION_cell,
     ACTIONS
 };
 

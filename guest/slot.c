@@ -137,7 +137,9 @@ static int equip(struct slots *s, bool want_spare, struct err *err)
     slot->cpu_base_us = 0;
     if (want_spare) {
         int pipes[3] = { slot->in[0], slot->out[1], slot->err[1] };
-        rc = warm_arm(s->warm, slot->cg.fd[CGROUP_PROCS], pipes, &slot->spare, err);
+        rc = s->cell
+                 ? warm_arm_cell(s->warm, slot->cg.dir_fd, pipes, s->cell->pidfd, &slot->spare, err)
+                 : warm_arm(s->warm, slot->cg.fd[CGROUP_PROCS], pipes, &slot->spare, err);
         if (rc == 0) { /* the spare has them now: when it and its children close them, that shows */
             close_fd(&slot->in[0]);
             close_fd(&slot->out[1]);
@@ -173,6 +175,19 @@ int slots_prepare(struct slots *s, bool spare, struct err *err)
         rc = equip(s, true, err);
     }
     return rc;
+}
+
+void slots_drop(struct slots *s)
+{
+    for (unsigned i = 0; i < SLOTS; i++) {
+        struct slot *slot = &s->slot[i];
+        if (slot->state == SLOT_EQUIPPED && slot->spare.pid != 0) {
+            cgroup_kill(&slot->cg);
+            close_fd(&slot->spare.sock);
+            slot->spare.pid = 0;
+            slot_done(slot);
+        }
+    }
 }
 
 struct slot *slots_take(struct slots *s, bool want_spare)

@@ -9,6 +9,7 @@
 #pragma once
 #include <poll.h>
 #include <stdbool.h>
+#include "guest/cell.h"
 #include "guest/cgroup.h"
 #include "guest/warm.h"
 
@@ -38,6 +39,7 @@ struct slot {
 struct slots {
     int cgroup_fd;
     struct warm *warm;
+    const struct cell *cell; /* where spares are put; NULL: the machine itself */
     struct slot slot[SLOTS];
 };
 
@@ -46,6 +48,8 @@ MUST_CHECK int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, str
 /* Make ready for the next run what is missing; spare: also one of the warm interpreter, which costs
  * a fork. */
 MUST_CHECK int slots_prepare(struct slots *s, bool spare, struct err *err);
+/* Spares and pipes that were made ahead are of no use any more: the cell that they are in ends. */
+void slots_drop(struct slots *s);
 /* An equipped slot, with a live spare if want_spare and there is one; NULL when none is equipped.
  * It is busy until slot_done. */
 struct slot *slots_take(struct slots *s, bool want_spare);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -47,6 +48,9 @@ static const char *enter(const struct spawn *s)
     (void)signal(SIGPIPE, SIG_DFL);
     (void)umask(022);
     (void)setsid();
+    if (s->cell && (cell_join(s->cell) < 0 || prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0)) {
+        return "container";
+    }
     int fd = open("/proc/self/oom_score_adj", O_WRONLY | O_CLOEXEC);
     if (fd < 0 || write(fd, "0", 1) != 1) {
         return "oom_score_adj";
@@ -156,12 +160,22 @@ int spawn_program(const struct spawn *s, pid_t *ret_pid, struct spawn_failure *r
     struct clone_args args = { .flags = CLONE_INTO_CGROUP | CLONE_VFORK,
                                .exit_signal = SIGCHLD,
                                .cgroup = (uint64_t)s->cgroup_dir_fd };
-    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
-    if (pid < 0) {
-        return err_sys(err, "clone3");
+    int rc = s->cell ? cell_pid_enter(s->cell, err) : 0;
+    if (rc < 0) {
+        return rc;
     }
+    pid_t pid = (pid_t)syscall(SYS_clone3, &args, sizeof args);
     if (pid == 0) {
         child(s, report);
+    }
+    if (pid < 0) {
+        rc = err_sys(err, "clone3");
+    }
+    if (s->cell) {
+        cell_pid_leave(s->cell);
+    }
+    if (rc < 0) {
+        return rc;
     }
     *ret_pid = pid;
     *ret_failure = (struct spawn_failure){ 0 };

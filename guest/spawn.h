@@ -5,6 +5,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "common/base/err.h"
+#include "guest/cell.h"
 #include "guest/strs.h"
 
 struct spawn {
@@ -13,6 +14,7 @@ struct spawn {
     int cgroup_dir_fd;
     int pipes[3]; /* become 0, 1, 2 */
     bool as_root;
+    const struct cell *cell; /* to start it in; NULL: in the machine itself */
     uint64_t open_files, stack_bytes;
 };
 

@@ -15,8 +15,10 @@
 #include "common/base/buf.h"
 #include "common/base/cleanup.h"
 #include "common/wire/frame.h"
+#include "guest/cell.h"
 
 #define WARM_SOCKET_FD 3
+#define FDS_MAX 6
 #define WARM_REQUEST_MAX (GUEST_ARGV_MAX + GUEST_ENV_MAX + 8192u)
 
 static ssize_t recv_retry(int fd, void *to, size_t room)
@@ -88,16 +90,18 @@ int warm_start(struct warm *w, char *const *env_defaults, size_t env_defaults_n,
     return 0;
 }
 
-static int send_fds(int sock, const int *fds, size_t n)
+static int send_fds(int sock, const struct iovec *iov, size_t n_iov, const int *fds, size_t n)
 {
     union {
-        char bytes[CMSG_SPACE(5 * sizeof(int))];
+        char bytes[CMSG_SPACE(FDS_MAX * sizeof(int))];
         struct cmsghdr align;
     } control = { 0 };
-    char what = 'A';
-    struct iovec iov = { &what, 1 };
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
+    size_t len = 0;
+    for (size_t i = 0; i < n_iov; i++) {
+        len += iov[i].iov_len;
+    }
+    struct msghdr msg = { .msg_iov = (struct iovec *)(uintptr_t)iov,
+                          .msg_iovlen = n_iov,
                           .msg_control = &control,
                           .msg_controllen = CMSG_SPACE(n * sizeof(int)) };
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
@@ -105,7 +109,7 @@ static int send_fds(int sock, const int *fds, size_t n)
     c->cmsg_type = SCM_RIGHTS;
     c->cmsg_len = CMSG_LEN(n * sizeof(int));
     memcpy(CMSG_DATA(c), fds, n * sizeof(int));
-    return sendmsg(sock, &msg, MSG_NOSIGNAL) == 1 ? 0 : -1;
+    return sendmsg(sock, &msg, MSG_NOSIGNAL) == (ssize_t)len ? 0 : -1;
 }
 
 int warm_arm(struct warm *w, int cgroup_procs_fd, const int pipes[3], struct warm_spare *ret_spare,
@@ -117,7 +121,8 @@ int warm_arm(struct warm *w, int cgroup_procs_fd, const int pipes[3], struct war
     }
     cleanup_close int mine = pair[0];
     int fds[5] = { cgroup_procs_fd, pair[1], pipes[0], pipes[1], pipes[2] };
-    int sent = send_fds(w->sock, fds, 5);
+    struct iovec iov = { "A", 1 };
+    int sent = send_fds(w->sock, &iov, 1, fds, 5);
     (void)close(pair[1]);
     char text[16] = "";
     ssize_t n = sent < 0 ? -1 : recv_retry(mine, text, sizeof text - 1);
@@ -127,6 +132,54 @@ int warm_arm(struct warm *w, int cgroup_procs_fd, const int pipes[3], struct war
         return err_set(err, ERR_CLOSED, "the warm interpreter is gone");
     }
     *ret_spare = (struct warm_spare){ .pid = (pid_t)pid, .sock = TAKE_FD(mine) };
+    return 0;
+}
+
+/* A message and who sent it: the spare's pid as it is here, which it does not know itself. */
+static pid_t recv_sender(int sock)
+{
+    union {
+        char bytes[CMSG_SPACE(sizeof(struct ucred))];
+        struct cmsghdr align;
+    } control = { 0 };
+    char text[16];
+    struct iovec iov = { text, sizeof text };
+    struct msghdr msg = {
+        .msg_iov = &iov, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof control
+    };
+    ssize_t n;
+    do {
+        n = recvmsg(sock, &msg, MSG_CMSG_CLOEXEC);
+    } while (n < 0 && errno == EINTR);
+    const struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
+    struct ucred who = { 0 };
+    if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_CREDENTIALS) {
+        memcpy(&who, CMSG_DATA(c), sizeof who);
+    }
+    return who.pid;
+}
+
+int warm_arm_cell(struct warm *w, int cgroup_dir_fd, const int pipes[3], int pidfd,
+                  struct warm_spare *ret_spare, struct err *err)
+{
+    int pair[2], on = 1;
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    cleanup_close int mine = pair[0];
+    size_t len;
+    const void *filter = cell_filter_bytes(&len);
+    const struct iovec iov[2] = { { "C", 1 }, { (void *)(uintptr_t)filter, len } };
+    int fds[FDS_MAX] = { cgroup_dir_fd, pair[1], pipes[0], pipes[1], pipes[2], pidfd };
+    int sent = setsockopt(mine, SOL_SOCKET, SO_PASSCRED, &on, sizeof on);
+    sent = sent < 0 ? sent : send_fds(w->sock, iov, 2, fds, FDS_MAX);
+    (void)close(pair[1]);
+    pid_t pid = sent < 0 ? 0 : recv_sender(mine);
+    if (pid <= 1) {
+        close_warm(w);
+        return err_set(err, ERR_CLOSED, "the warm interpreter starts nothing in a cell");
+    }
+    *ret_spare = (struct warm_spare){ .pid = pid, .sock = TAKE_FD(mine) };
     return 0;
 }
 

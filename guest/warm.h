@@ -6,9 +6,11 @@
  * socket of its own. Its parent is the agent (it is orphaned at once), so its end is an ordinary
  * child's end here. Starting a run is then one message.
  *
- *   agent -> warm:  one byte 'A' with 5 fds: cgroup.procs, the spare's socket, stdin, stdout,
- * stderr spare -> agent (its socket): its pid as decimal text, when it waits agent -> spare:
- * NUL-ended strings: argc, env count, open files, stack bytes, cwd; then argv, then env */
+ *   agent -> warm    one byte 'A' with 5 fds: cgroup.procs, the spare's socket, stdin, stdout,
+ * stderr; or 'C' and a filter (cell_filter.c) with 6 fds: the cgroup's folder, socket, stdin,
+ * stdout, stderr, the pidfd of a cell's init spare -> agent   on its socket: its pid as decimal
+ * text, when it waits agent -> spare   NUL-ended strings: argc, env count, open files, stack bytes,
+ * cwd; then argv, then env */
 #pragma once
 #include <stdint.h>
 #include <sys/types.h>
@@ -36,6 +38,9 @@ MUST_CHECK int warm_start(struct warm *w, char *const *env_defaults, size_t env_
  * -ERR_CLOSED when the warm interpreter is gone: *w is then none. */
 MUST_CHECK int warm_arm(struct warm *w, int cgroup_procs_fd, const int pipes[3],
                         struct warm_spare *ret_spare, struct err *err);
+/* The same in a cell, which pidfd names. */
+MUST_CHECK int warm_arm_cell(struct warm *w, int cgroup_dir_fd, const int pipes[3], int pidfd,
+                             struct warm_spare *ret_spare, struct err *err);
 /* Hand a run to the spare; it is used up in every case. -ERR_CLOSED when it was dead already. */
 MUST_CHECK int warm_run(struct warm_spare *spare, const struct strs *argv, const struct strs *env,
                         const char *cwd, uint64_t open_files, uint64_t stack_bytes,

@@ -32,6 +32,7 @@ static int make_ready(struct scheduler *s, const struct dispatch_row *rows, int 
     for (int i = 0; i < n; i++) {
         items[i] = (struct ready_item){ .job_id = rows[i].job_id,
                                         .tenant = rows[i].tenant,
+                                        .batch = rows[i].batch,
                                         .spec = rows[i].spec,
                                         .spec_len = rows[i].spec_len,
                                         .attempt = rows[i].attempt,

@@ -58,7 +58,8 @@ static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_
 }
 
 int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const struct job_spec *spec,
-                    const struct job_command *cmd, uint64_t stdin_bytes, bool keep, struct err *err)
+                    const struct job_command *cmd, uint64_t stdin_bytes, bool keep, bool cell,
+                    struct err *err)
 {
     assert(cmd->argc > 0);
     guest_Run *m = scratch;
@@ -70,6 +71,7 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
     m->warm = true;
     m->trusted = false;
     m->keep = keep;
+    m->cell = cell;
     m->has_limits = true;
     m->limits = (guest_RunLimits){ .memory_bytes = (uint64_t)cmd->limits.memory_mib << 20,
                                    .processes = (uint32_t)cmd->limits.processes,
@@ -95,6 +97,12 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
         }
     }
     return rc < 0 ? rc : outq_message(q, FRAME_RUN, guest_Run_fields, m, err);
+}
+
+int guest_queue_cell(struct outq *q, bool spare, struct err *err)
+{
+    guest_Cell m = { .spare = spare };
+    return outq_message(q, FRAME_CELL, guest_Cell_fields, &m, err);
 }
 
 int guest_queue_kill(struct outq *q, uint32_t run, struct err *err)
@@ -163,6 +171,17 @@ static void put_printable(char *out, size_t room, const char *text)
         out[i] = text[i] >= ' ' && text[i] <= '~' ? text[i] : '?';
     }
     out[i] = 0;
+}
+
+int guest_check_cell(const struct frame *f, char *text, size_t room, struct err *err)
+{
+    guest_CellReady m = guest_CellReady_init_zero;
+    int rc = frame_decode(f, guest_CellReady_fields, &m, err);
+    if (rc < 0) {
+        return rc;
+    }
+    put_printable(text, room, m.trouble);
+    return 0;
 }
 
 int guest_check_exit(const struct frame *f, uint32_t run, struct run_result *ret_run,

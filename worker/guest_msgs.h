@@ -18,17 +18,21 @@
 MUST_CHECK int guest_queue_identity(struct outq *q, struct err *err);
 /* Queue a file; its content must stay until it is sent. */
 MUST_CHECK int guest_queue_file(struct outq *q, const struct job_file *file, struct err *err);
-/* Queue Run number `run` for command cmd; keep: what it leaves running lives on. scratch: memory
- * for the message (60 KB), the caller's. */
+/* Queue Cell: the next job's container; spare: with a warm interpreter in it. */
+MUST_CHECK int guest_queue_cell(struct outq *q, bool spare, struct err *err);
+/* Queue Run number `run` for command cmd; keep: what it leaves running lives on; cell: in the
+ * container that was made last. scratch: memory for the message (60 KB), the caller's. */
 MUST_CHECK int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run,
                                const struct job_spec *spec, const struct job_command *cmd,
-                               uint64_t stdin_bytes, bool keep, struct err *err);
+                               uint64_t stdin_bytes, bool keep, bool cell, struct err *err);
 MUST_CHECK int guest_queue_kill(struct outq *q, uint32_t run, struct err *err);
 
 /* Ready must say that the generators were reseeded and the clock set: between sent_ns and now_ns
  * (UTC), give or take the slack. */
 MUST_CHECK int guest_check_ready(const struct frame *f, int64_t sent_ns, int64_t now_ns,
                                  struct err *err);
+/* text[room] = what the guest has found of the job before; "" when nothing. */
+MUST_CHECK int guest_check_cell(const struct frame *f, char *text, size_t room, struct err *err);
 MUST_CHECK int guest_check_started(const struct frame *f, uint32_t run, bool *ret_warm,
                                    struct err *err);
 MUST_CHECK int guest_check_pull(const struct frame *f, uint32_t run, uint32_t *ret_bytes,

@@ -13,6 +13,7 @@
 #include "common/base/secret_key.h"
 #include "common/model/secrets.h"
 #include "worker/node_run.h"
+#include "worker/shared_run.h"
 #include "worker/tree_exec.h"
 
 #define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
@@ -24,16 +25,18 @@
 /* Moments on the monotonic clock, microseconds. */
 struct moments {
     int64_t claimed_us, leased_us, released_us;
+    const struct session_trace *trace; /* the session's, or the next */
+    struct session_trace shared_trace;
 };
 
-static void log_done(const struct slot *s, const struct commit_entry *e, const struct moments *m)
+static void log_done(const struct commit_entry *e, const struct moments *m)
 {
-    const struct session_trace *t = &s->session.trace;
+    const struct session_trace *t = m->trace;
     const struct {
         const char *name;
         int64_t us;
     } steps[] = {
-        { "lease", m->leased_us },          { "sent", s->session.run_us },
+        { "lease", m->leased_us },          { "sent", t->sent_us },
         { "ready", t->ready_us },           { "started", t->started_us },
         { "first_byte", t->first_byte_us }, { "exit", t->exit_us },
         { "released", m->released_us },
@@ -65,24 +68,25 @@ static void fail(struct commit_entry *e, const struct err *why)
  * renewed) for a while, unless the worker is to end or the claim is lost: no other job would fare
  * better. When vmpool answers that this template's sandboxes do not start, the slot is for the jobs
  * of other templates, and this one comes again later (retry.h). */
-static int lease_patiently(struct slot *s, const char *template_name,
+static int lease_patiently(struct slot *s, struct pool_client *pool, const char *template_name,
                            const struct snapshot_row *from, bool saturated, struct lease *ret_lease,
                            struct err *err)
 {
     int64_t start_ms = mono_ms();
     for (;;) {
-        int rc = from ? kept_lease(s->shared->kept, &s->pool, from, saturated, s->abort_fd,
+        int rc = from ? kept_lease(s->shared->kept, pool, from, saturated, s->abort_fd,
                                    LEASE_WAIT_MS, ret_lease, err)
-                      : pool_lease(&s->pool, template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
+                      : pool_lease(pool, template_name, saturated, s->abort_fd, LEASE_WAIT_MS,
                                    ret_lease, err);
         bool away =
-            !s->pool.refused && (rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT);
+            !pool->refused && (rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT);
         int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
                               : away                 ? AWAY_PATIENCE_MS
                                                      : 0;
         if (rc == 0 || mono_ms() - start_ms >= patience_ms || atomic_load(&s->shared->stopping)) {
             return rc;
         }
+        hot_tidy(s->shared->park, true); /* what is only kept in case makes room */
         log_info("no sandbox now: the claim waits", "error", err->text);
         struct pollfd p = { .fd = s->abort_fd, .events = POLLIN };
         (void)poll(&p, 1, LEASE_AGAIN_MS); /* when it is set, the next pool_lease says so */
@@ -111,13 +115,20 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
                struct moments *m, struct err *err)
 {
     struct job_result *r = &e->result;
+    m->trace = &s->session.trace;
+    if (spec->isolation == ISOLATION_SHARED && spec->tree->n == 1) {
+        m->trace = &m->shared_trace;
+        return shared_run(s, spec, saturated, lease_patiently, e, &m->leased_us, &m->released_us,
+                          &m->shared_trace, err);
+    }
     struct lease lease;
     struct snapshot_row row;
     const struct snapshot_row *from = kept_is(spec->template_name) ? &row : NULL;
     int64_t lease_start_us = mono_us();
     int rc =
         from ? kept_resolve(s->shared->kept, e->claim.tenant, spec->template_name, &row, err) : 0;
-    rc = rc < 0 ? rc : lease_patiently(s, spec->template_name, from, saturated, &lease, err);
+    rc = rc < 0 ? rc
+                : lease_patiently(s, &s->pool, spec->template_name, from, saturated, &lease, err);
     if (rc < 0) {
         bool may_pass = err_retryable(-rc) || rc == -ERR_STALE;
         e->cause = may_pass ? RETRY_NO_SANDBOX : RETRY_BROKEN;
@@ -206,7 +217,7 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
         fail(e, &err);
     } else {
         e->billed = job_result_billed(&e->result);
-        log_done(s, e, &m);
+        log_done(e, &m);
     }
     inflight_leave_slot(s->shared->inflight, ref);
     commit_push(s->shared->committer, e);

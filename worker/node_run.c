@@ -117,6 +117,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .n_first = runs_on_fork(j),
                                .keep = j->spec->tree->n > 1 || j->node->keep != NULL,
                                .settle = view.command.argc == 0 || !j->node->leaf,
+                               .cell = j->cell,
                                .resume = j->resume,
                                .lease_start_us = j->lease_start_us,
                                .live = j->live,

@@ -24,6 +24,7 @@ struct node_job {
     int abort_fd;
     int64_t lease_start_us; /* mono */
     struct live *live;      /* or NULL */
+    bool cell;              /* in the container of a shared machine that is ready for it */
     bool resume;            /* in the sandbox that an earlier node of the job has left */
 };
 

@@ -120,7 +120,7 @@ static int queue_run(struct session *s, const struct job_command *command, struc
     }
     bool keep = s->job->keep && command != &s->job->spec->command;
     int rc = guest_queue_run(&s->out, s->run_scratch, s->run, s->job->spec, command, stdin_data.len,
-                             keep, err);
+                             keep, s->job->cell, err);
     if (rc < 0) {
         return rc;
     }
@@ -241,6 +241,11 @@ static int on_frame(struct session *s, const struct frame *f, int64_t now_us, st
         break;
     case FRAME_SETTLED:
         rc = s->settling ? 0 : err_set(err, ERR_PROTOCOL, "guest: Settled without Settle");
+        break;
+    case FRAME_CELL_READY:
+        rc = s->celling ? guest_check_cell(f, s->trouble, sizeof s->trouble, err)
+                        : err_set(err, ERR_PROTOCOL, "guest: CellReady without Cell");
+        s->celling = false;
         break;
     case FRAME_ERROR:
         rc = on_error_frame(s, f, err);
@@ -614,6 +619,28 @@ int session_settle(struct session *s, const struct session_job *job, struct err 
         rc = err_set(err, ERR_PROTOCOL, "guest: %s", s->refused[0] ? s->refused : "not settled");
     }
     return rc;
+}
+
+int session_cell_ask(struct session *s, const struct session_job *job, bool spare, struct err *err)
+{
+    begin(s, job);
+    s->celling = true;
+    s->stop = STOP_NONE;
+    s->trouble[0] = 0;
+    int rc = job->resume ? 0 : guest_queue_identity(&s->out, err);
+    rc = rc < 0 ? rc : guest_queue_cell(&s->out, spare, err);
+    return rc < 0 ? rc : send_pending(s, err);
+}
+
+int session_cell(struct session *s, const struct session_job *job, bool spare, struct err *err)
+{
+    int rc = s->celling ? 0 : session_cell_ask(s, job, spare, err);
+    s->job = job;
+    s->wait_us = mono_us();
+    if (rc < 0 || (rc = drive(s, err)) < 0) {
+        return rc;
+    }
+    return s->state == SESSION_SETTLED ? 0 : err_set(err, ERR_PROTOCOL, "guest: %s", s->refused);
 }
 
 int session_run(struct session *s, const struct session_job *job, struct job_result *r,

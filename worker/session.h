@@ -43,6 +43,7 @@ struct session_job {
     int n_first; /* of these, how many come before the files: on_fork */
     bool keep;   /* what set-up leaves running lives on */
     bool settle; /* there is no command: the machine is to be frozen after set-up */
+    bool cell;   /* a shared machine: in the container that session_cell has had made */
     bool resume; /* the machine is one that an earlier session has left: it has its identity */
     int64_t lease_start_us; /* mono: from where the first byte's latency counts */
     struct live *live;      /* or NULL */
@@ -68,6 +69,7 @@ struct session {
     enum session_state state;
     enum run_stop stop;
     bool settling;   /* Settle was sent */
+    bool celling;    /* Cell was sent, and not answered */
     bool out_closed; /* the guest no longer reads; what it still says counts */
     bool user_fault;
     bool warm, disk_full;
@@ -83,6 +85,7 @@ struct session {
     int64_t over_cpu_ns;        /* CPU meter when the limit was passed (0: not read yet) */
     struct run_result reported; /* from Exit */
     char refused[RUN_REFUSED_MAX];
+    char trouble[RUN_REFUSED_MAX]; /* what a shared machine found of the job before */
     struct session_trace trace;
 };
 
@@ -98,6 +101,15 @@ MUST_CHECK int session_run(struct session *s, const struct session_job *job, str
 /* After a session_run whose command has exited: have the machine ready to be frozen. Errors as
  * session_run's. job is the same. */
 MUST_CHECK int session_settle(struct session *s, const struct session_job *job, struct err *err);
+/* Have the container of the machine's next job made. First in a machine (job->resume false): gives
+ * it its identity. Waits for an answer to session_cell_ask when that was called, else asks. 0: a
+ * job may run with job->cell and job->resume; s->trouble not empty: the machine is to be thrown
+ * away. Errors as of session_run. */
+MUST_CHECK int session_cell(struct session *s, const struct session_job *job, bool spare,
+                            struct err *err);
+/* After a job: tell the machine to make the next one's container, and do not wait. */
+MUST_CHECK int session_cell_ask(struct session *s, const struct session_job *job, bool spare,
+                                struct err *err);
 /* What `more` did after `run`, as one: times and counts summed, peaks the highest, output one
  * behind the other while that is short, the rest of `more`. Both are used up, the sum is in *run.
  */

@@ -76,6 +76,7 @@ static void *slot_main(void *arg)
         }
         told = false;
         if (rc == 0) {
+            hot_tidy(s->shared->park, false);
             continue;
         }
         (void)atomic_fetch_add(&s->shared->busy, 1);

@@ -10,6 +10,7 @@
 #include "common/store/object.h"
 #include "common/store/queue.h"
 #include "worker/commit.h"
+#include "worker/hot.h"
 #include "worker/inflight.h"
 #include "worker/kept.h"
 #include "worker/pool_client.h"
@@ -21,6 +22,7 @@ struct slot_shared {
     const char *name; /* of the worker */
     struct inflight *inflight;
     struct committer *committer;
+    struct hot_park *park;        /* machines that batches share, between two jobs */
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
     struct kept *kept;
     int slots;             /* sandboxes that may run at once */

@@ -51,6 +51,7 @@ int worker_start(const struct config *config, struct worker **ret_worker, struct
     w->shared.config = config;
     w->shared.name = w->name;
     w->shared.slots = slots;
+    w->shared.park = hot_park_new(config, slots);
     w->shared.inflight = inflight_new(slots + COMMIT_QUEUE_MAX);
     int rc = open_objects(config, &w->shared.objects, err);
     w->shared.kept = kept_new(config, w->shared.objects);
@@ -99,6 +100,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     for (int i = 0; i < w->n_slots; i++) {
         slot_join(&w->slots[i]);
     }
+    hot_park_free(w->shared.park);
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
     inflight_free(w->shared.inflight);

@@ -173,6 +173,11 @@ static int check_shared(const struct job_spec *spec, struct err *err)
         return err_set(err, ERR_INVALID,
                        "isolation: shared: there are no forks, so neither keep nor on_fork");
     }
+    if (spec->n_branches == 0 && job_snapshot_name(spec)) {
+        return err_set(err, ERR_INVALID,
+                       "isolation: shared: a container does not show what a kept state has in its "
+                       "folders; a job that starts from a snapshot needs isolation vm");
+    }
     for (int i = 0; i < spec->n_branches; i++) {
         const struct job_branch *b = &spec->branches[i];
         if (b->n_branches > 0 || b->keep.name) {

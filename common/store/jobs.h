@@ -45,6 +45,7 @@ MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch
 struct dispatch_row {
     char job_id[ID_TEXT_BYTES];
     char tenant[JOB_TENANT_MAX + 1];
+    char batch[ID_TEXT_BYTES]; /* "": none */
     char template_name[JOB_TEMPLATE_MAX + 1];
     int attempt;          /* already counted up: the number of this attempt */
     int64_t submitted_ms; /* UTC */

@@ -19,9 +19,9 @@ static const struct statement dispatch = {
     " moved AS (UPDATE jobs j SET state = 'scheduled', attempt = j.attempt + 1, scheduled_at = "
     "clock_timestamp()"
     "  FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
-    "j.submitted_at, j.spec, j.not_before)"
+    "j.submitted_at, j.spec, j.not_before, j.batch_id)"
     " SELECT id::text, tenant, template, attempt, " PG_MS(
-        "submitted_at") ", spec FROM moved ORDER BY not_before, id"
+        "submitted_at") ", spec, coalesce(batch_id::text, '') FROM moved ORDER BY not_before, id"
 };
 static const struct statement next_due = {
     "next_due",
@@ -77,6 +77,7 @@ static int on_dispatched(void *ctx, int index, const PGresult *res, struct err *
         r->attempt = (int)pg_int(res, i, 3);
         r->submitted_ms = pg_int(res, i, 4);
         r->spec = pg_dup(res, i, 5, &r->spec_len);
+        pg_copy(res, i, 6, r->batch, sizeof r->batch);
     }
     d->n = n;
     return 0;

@@ -70,6 +70,7 @@ struct claim {
     char stream_id[40];
     char job_id[ID_TEXT_BYTES];
     char tenant[JOB_TENANT_MAX + 1];
+    char batch[ID_TEXT_BYTES]; /* "": none */
     int attempt;
     int64_t submitted_ms;
     char *spec; /* canonical JSON */
@@ -78,7 +79,7 @@ struct claim {
 void claim_done(struct claim *c);
 /* Pipelined. n small (bounded by ready depth). */
 struct ready_item {
-    const char *job_id, *tenant, *spec;
+    const char *job_id, *tenant, *batch, *spec; /* batch: "" for none */
     size_t spec_len;
     int attempt;
     int64_t submitted_ms;

@@ -78,7 +78,7 @@ int queue_ready_add(struct queue *q, const struct ready_item *items, int n, stru
     for (int i = 0; i < n && rc == 0; i++) {
         struct args a = { .n = 0 };
         args_strs(&a, "XADD", KEY_READY, "*", "job", items[i].job_id, "tenant", items[i].tenant,
-                  "attempt", NULL);
+                  "batch", items[i].batch ? items[i].batch : "", "attempt", NULL);
         args_int(&a, items[i].attempt);
         args_str(&a, "submitted");
         args_int(&a, items[i].submitted_ms);
@@ -137,6 +137,9 @@ static bool read_claim(const redisReply *fields, struct claim *c)
         !field_int(fields, "attempt", 1, INT32_MAX, &attempt) ||
         !field_int(fields, "submitted", 0, INT64_MAX, &submitted)) {
         return false;
+    }
+    if (!field_copy(fields, "batch", c->batch, sizeof c->batch) || !id_valid(c->batch)) {
+        c->batch[0] = 0; /* of no batch, or written by an older scheduler */
     }
     c->attempt = (int)attempt;
     c->submitted_ms = submitted;

@@ -41,6 +41,8 @@ enum frame_type {
     FRAME_COLLECTED = 19,     /* guest -> host */
     FRAME_SETTLE = 20,        /* host -> guest: empty; get ready to be frozen */
     FRAME_SETTLED = 21,       /* guest -> host */
+    FRAME_CELL = 22,          /* host -> guest: make the next job's container */
+    FRAME_CELL_READY = 23,    /* guest -> host */
     FRAME_TYPE_END
 };
 

@@ -19,6 +19,7 @@ import time
 
 HELLO, PING, IDENTITY, READY, FILE, FILE_DATA, RUN, STARTED, PULL, STDIN, OUTPUT, KILL, EXIT, ERROR = range(1, 15)
 COLLECT, ARTIFACT, ARTIFACT_DATA, ARTIFACT_END, COLLECTED = range(15, 20)
+CELL, CELL_READY = 22, 23
 CHUNK = 65536
 FIELDS = {
     HELLO: {1: 'protocol', 2: 'agent', 3: 'kernel', 4: 'warm_python', 5: 'runs_left'},
@@ -31,6 +32,7 @@ FIELDS = {
     ERROR: {1: 'run', 2: 'user_fault', 3: 'what', 4: 'text'},
     ARTIFACT: {1: 'run', 2: 'path', 3: 'mode', 4: 'type', 5: 'size', 6: 'target', 7: 'skipped'},
     ARTIFACT_END: {1: 'run', 2: 'change'},
+    CELL_READY: {1: 'spare', 2: 'cells', 3: 'trouble'},
     COLLECTED: {1: 'run', 2: 'files', 3: 'bytes', 4: 'truncated', 5: 'left_out', 6: 'unmatched'},
 }
 DEFAULT_LIMITS = {'memory': 256 << 20, 'processes': 64, 'disk': 64 << 20, 'files': 256, 'output': 1 << 20}
@@ -187,7 +189,7 @@ class Guest:
         while True:
             if len(self.data) >= 8:
                 n, kind, stream, zero = struct.unpack_from('<IBBH', self.data)
-                if zero or n > CHUNK or not 1 <= kind <= 19:
+                if zero or n > CHUNK or not 1 <= kind <= 23:
                     raise GuestFailed(f'bad header {bytes(self.data[:8])}')
                 if len(self.data) >= 8 + n:
                     payload = bytes(self.data[8:8 + n])
@@ -213,6 +215,10 @@ class Guest:
                   field(4, machine_id or os.urandom(16)))
         return decode(READY, self.frame(60, READY)[2])
 
+    def cell(self, spare=True, timeout_s=60):
+        self.send(CELL, field(1, spare))
+        return decode(CELL_READY, self.frame(timeout_s, CELL_READY)[2])
+
     def file(self, path, data=b'', mode=0o644, size=None):
         """Put a file. The guest answers only when it cannot: see error_now()."""
         self.send(FILE, field(1, path) + field(2, mode) + field(3, len(data) if size is None else size))
@@ -230,7 +236,7 @@ class Guest:
             found.append(decode(kind, payload))
 
     def start(self, argv, env=None, cwd='', root=False, stdin=b'', stdin_bytes=None, limits=None, warm=True,
-              trusted=False):
+              trusted=False, cell=False):
         self.numbers += 1
         limits = {**DEFAULT_LIMITS, **(limits or {})}
         def strings(items):
@@ -239,7 +245,7 @@ class Guest:
         self.send(RUN, field(1, self.numbers) + field(2, strings(argv)) +
                   field(3, strings(f'{k}={v}' for k, v in (env or {}).items())) + field(4, cwd) + field(5, root) +
                   field(6, len(stdin) if stdin_bytes is None else stdin_bytes) + field(7, packed) + field(8, warm) +
-                  field(9, trusted))
+                  field(9, trusted) + field(11, cell))
 
     def finish(self, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0, kill_at_bytes=None):
         result = Result()

@@ -310,6 +310,9 @@ Test(branches, the_rules_of_the_tree)
             "isolation: shared: there are no forks, so neither keep nor on_fork");
     refused(HEAD ",\"isolation\":\"shared\",\"tests\":[{}],\"on_fork\":\"x\"}", ERR_INVALID,
             "isolation: shared: there are no forks");
+    refused("{\"template\":\"snapshot:deps\",\"command\":[\"a\"],\"isolation\":\"shared\"}",
+            ERR_INVALID,
+            "isolation: shared: a container does not show what a kept state has in its folders");
     refused(HEAD ",\"isolation\":\"shared\",\"branches\":[{},{\"branches\":[{}]}]}", ERR_INVALID,
             "branches[1]: a branch that is kept or branches again needs isolation vm");
     cleanup_job_spec struct job_spec *s =

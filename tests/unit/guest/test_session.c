@@ -34,7 +34,7 @@ Test(session, whole_product)
             cr_expect_lt(have.action, ACTIONS);
         }
     }
-    cr_expect_eq(rows, 24u, "a pair is listed once: %u", rows);
+    cr_expect_eq(rows, 25u, "a pair is listed once: %u", rows);
 }
 
 Test(session, frames_of_the_guest_are_refused_everywhere)
@@ -42,7 +42,8 @@ Test(session, frames_of_the_guest_are_refused_everywhere)
     static const enum frame_type own[] = { FRAME_HELLO,        FRAME_READY,     FRAME_STARTED,
                                            FRAME_PULL,         FRAME_OUTPUT,    FRAME_EXIT,
                                            FRAME_ERROR,        FRAME_ARTIFACT,  FRAME_ARTIFACT_DATA,
-                                           FRAME_ARTIFACT_END, FRAME_COLLECTED, FRAME_SETTLED };
+                                           FRAME_ARTIFACT_END, FRAME_COLLECTED, FRAME_SETTLED,
+                                           FRAME_CELL_READY };
     for (int s = 0; s < SESSION_STATES; s++) {
         for (size_t i = 0; i < sizeof own / sizeof own[0]; i++) {
             cr_expect_eq(session_step(s, own[i]).action, ACTION_refuse);

@@ -12,6 +12,7 @@ Test(session_table, whole_product)
         [SESSION_WAIT_STARTED] = { [FRAME_STARTED] = SESSION_RUNNING + 1,
                                    [FRAME_EXIT] = SESSION_EXITED + 1,
                                    [FRAME_SETTLED] = SESSION_SETTLED + 1,
+                                   [FRAME_CELL_READY] = SESSION_SETTLED + 1,
                                    [FRAME_ERROR] = SESSION_REFUSED + 1 },
         [SESSION_RUNNING] = { [FRAME_OUTPUT] = SESSION_RUNNING + 1,
                               [FRAME_PULL] = SESSION_RUNNING + 1,
