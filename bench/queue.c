@@ -1,10 +1,10 @@
-/* bench_queue latency N | throughput N [--home via $BROOD_HOME]: print(1) through the real queue,
- * Postgres and all.
+/* bench_queue latency N | throughput N [shared] [--home via $BROOD_HOME]: print(1) through the real
+ * queue, Postgres and all.
  *
  * latency: one job after another on an idle host (the pool may fill up between them): from the
  * submit call to the moment the job's finished event is here, and, for comparison, from the
  * database's own timestamps; with the parts of it that the result records. throughput: N jobs at
- * once, from the submit call to the last verdict. JSON on stdout. */
+ * once, from the submit call to the last verdict; shared: with isolation shared. JSON on stdout. */
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,6 +22,10 @@
 #define JOB_JSON                                                                                   \
     "{\"template\":\"" TEMPLATE                                                                    \
     "\",\"command\":[\"python3\",\"-c\",\"print(1)\"],\"expect\":{\"stdout\":\"1\\n\"}}"
+#define SHARED_JSON                                                                                \
+    "{\"template\":\"" TEMPLATE                                                                    \
+    "\",\"isolation\":\"shared\",\"command\":[\"python3\",\"-c\",\"print(1)\"],"                   \
+    "\"expect\":{\"stdout\":\"1\\n\"}}"
 #define BLOCK_MS 5000
 #define JOB_MS_MAX 60000
 #define BATCH_MS_MAX 3600000
@@ -37,14 +41,14 @@ struct bench {
     struct job_spec *spec;
 };
 
-static int open_all(struct bench *b, struct err *err)
+static int open_all(struct bench *b, const char *job, struct err *err)
 {
     struct event first;
     int rc = config_load(&b->config, NULL, NULL, err);
     rc = rc < 0 ? rc : pg_open(&b->pg, b->config.postgres_url, err);
     rc = rc < 0 ? rc : queue_open(&b->wake, b->config.redis_url, err);
     rc = rc < 0 ? rc : queue_open(&b->events, b->config.redis_url, err);
-    rc = rc < 0 ? rc : job_parse(JOB_JSON, strlen(JOB_JSON), &b->spec, err);
+    rc = rc < 0 ? rc : job_parse(job, strlen(job), &b->spec, err);
     (void)snprintf(b->cursor, sizeof b->cursor, "$");
     /* Pins the cursor: what is published from here on is seen. */
     return rc < 0 ? rc : queue_event_next(&b->events, b->cursor, 1, &first, err);
@@ -187,14 +191,17 @@ int main(int argc, char **argv)
     struct err err = { 0 };
     static struct bench b;
     json_t *out = NULL;
-    long n = argc == 3 ? strtol(argv[2], NULL, 10) : 0;
-    bool is_latency = argc == 3 && strcmp(argv[1], "latency") == 0;
+    bool shared = argc == 4 && strcmp(argv[3], "shared") == 0;
+    long n = argc == 3 || shared ? strtol(argv[2], NULL, 10) : 0;
+    bool is_latency = n > 0 && strcmp(argv[1], "latency") == 0;
     if (n < 1 || n > N_MAX || (!is_latency && strcmp(argv[1], "throughput") != 0)) {
-        (void)fprintf(stderr,
-                      "usage: bench_queue latency|throughput N   (the home is $BROOD_HOME)\n");
+        (void)fprintf(
+            stderr,
+            "usage: bench_queue latency|throughput N [shared]   (the home is $BROOD_HOME)\n");
         return 2;
     }
-    int rc = sodium_init() < 0 ? err_set(&err, ERR_INTERNAL, "libsodium") : open_all(&b, &err);
+    int rc = sodium_init() < 0 ? err_set(&err, ERR_INTERNAL, "libsodium")
+                               : open_all(&b, shared ? SHARED_JSON : JOB_JSON, &err);
     if (rc >= 0) {
         rc = is_latency ? latency(&b, n, &out, &err) : throughput(&b, n, &out, &err);
     }
