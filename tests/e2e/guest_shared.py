@@ -444,7 +444,7 @@ print('found', found)
 def run_in_cell(g, source, *args, **options):
     ready = g.cell()
     limits = {'memory': 256 << 20, 'processes': 64, 'disk': 64 << 20}
-    r = g.run([PY, '-c', source, *args], cell=True, limits=limits, kill_after_s=90, **options)
+    r = g.run([PY, '-c', source, *args], cell=True, limits=limits, kill_after_s=240, timeout_s=300, **options)
     assert r.error is None, r
     return r, ready
 
