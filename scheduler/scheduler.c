@@ -24,6 +24,7 @@ void scheduler_done(struct scheduler *s)
 {
     queue_close(&s->queue);
     pg_close(&s->pg);
+    lease_watch_done(&s->leases);
 }
 
 int scheduler_connect(struct scheduler *s, struct err *err)
@@ -43,7 +44,8 @@ int scheduler_connect(struct scheduler *s, struct err *err)
         return err_set(err, ERR_UNAVAILABLE,
                        "Postgres has no schema of brood's yet: run `brood migrate`");
     }
-    return queue_setup(&s->queue, err);
+    rc = queue_setup(&s->queue, err);
+    return rc < 0 ? rc : leader_stand(&s->leader, &s->pg, err);
 }
 
 static int64_t earlier(int64_t wait, int64_t at, int64_t now)
@@ -93,7 +95,8 @@ static int look_after(struct scheduler *s, struct err *err)
         s->tidy_at_ms = now + SCHED_TIDY_MS;
     }
     if (rc >= 0 && now >= s->beat_at_ms) { /* last: everything before it has gone well */
-        rc = queue_scheduler_beat(&s->queue, getpid(), SCHED_BEAT_TTL_MS, err);
+        rc = store_lead_beat(&s->pg, err);
+        rc = rc < 0 ? rc : queue_scheduler_beat(&s->queue, getpid(), SCHED_BEAT_TTL_MS, err);
         s->beat_at_ms = now + SCHED_BEAT_MS;
     }
     return rc < 0 ? rc : 0;
@@ -118,15 +121,36 @@ int scheduler_turn(struct scheduler *s, int64_t wait_ms_max, struct err *err)
     return rc < 0 ? rc : look_after(s, err);
 }
 
+/* One that does not lead: says that it is there, and tries again. */
+static int wait_to_lead(struct scheduler *s, struct err *err)
+{
+    int rc = queue_scheduler_beat(&s->queue, getpid(), SCHED_BEAT_TTL_MS, err);
+    if (rc < 0) {
+        return rc;
+    }
+    sleep_ms(LEADER_TRY_MS);
+    rc = leader_stand(&s->leader, &s->pg, err);
+    if (rc == 0 && s->leader.leads) { /* what the one before left half done is found again */
+        s->recover = s->announced = true;
+        s->leases_at_ms = s->lost_at_ms = s->beat_at_ms = 0;
+    }
+    return rc;
+}
+
 static int run_turn(struct scheduler *s, struct err *err)
 {
-    if (!s->outage.on) {
-        return scheduler_turn(s, SCHED_IDLE_MS, err);
-    }
+    bool was_out = s->outage.on;
     /* After a failure both servers are asked first, so that no entry is taken that could not be
      * written. */
-    int rc = scheduler_connect(s, err);
-    return rc < 0 ? rc : scheduler_turn(s, 0, err);
+    int rc = was_out ? scheduler_connect(s, err) : 0;
+    if (rc == 0 && s->leader.leads && !leader_holds(&s->leader, &s->pg)) {
+        rc = leader_stand(&s->leader, &s->pg, err); /* a new session does not have the lock */
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    return s->leader.leads ? scheduler_turn(s, was_out ? 0 : SCHED_IDLE_MS, err)
+                           : wait_to_lead(s, err);
 }
 
 static void log_end(const struct scheduler *s)

@@ -5,7 +5,9 @@
  * nothing else to do), write the rows, make ready what the workers can use, acknowledge the intake,
  * then look after expired claims and lost entries when their time has come. Nothing is remembered
  * that cannot be found again in Postgres or Redis, so a scheduler may be killed anywhere and
- * started again; two at once do no harm (row locks, job ids derived from stream ids). */
+ * started again. Of several one leads and does all of this, the others wait to take its place
+ * (leader.h); should two ever do it at once, it does no harm (row locks, job ids derived from
+ * stream ids). */
 #pragma once
 #include <signal.h>
 #include <stdbool.h>
@@ -13,7 +15,8 @@
 #include "common/base/config.h"
 #include "common/store/jobs.h"
 #include "common/store/queue.h"
-#include "scheduler/outage.h"
+#include "scheduler/leader.h"
+#include "common/base/outage.h"
 
 #define SCHED_CONSUMER "scheduler"
 #define SCHED_IDLE_MS 100    /* longest wait on intake */
@@ -36,11 +39,27 @@ struct template_slot {
     int64_t fetched_ms;
 };
 
+/* What is known of the claims: leases.c. */
+#define LEASE_CLAIMS_MAX                                                                           \
+    65536 /* watched at once; what is beyond is watched when these have ended */
+struct watched_claim {
+    struct pending_claim claim;
+    int64_t silent_ms; /* for how long it was seen to stand as it does */
+};
+struct lease_watch {
+    struct watched_claim *last, *now; /* arrays of LEASE_CLAIMS_MAX, in the order of the stream */
+    int n;                            /* of last */
+    int64_t looked_ms;                /* mono_ms */
+};
+void lease_watch_done(struct lease_watch *w);
+
 struct scheduler {
     const struct config *config;
     struct pg pg;
     struct queue queue;
     struct outage outage;
+    struct lease_watch leases;
+    struct leader leader;
     bool recover;   /* the group may hold entries that were taken and not finished */
     bool announced; /* rows are known to be new since the last dispatch */
     bool backlog;   /* more jobs wait than there was room for */
@@ -60,7 +79,8 @@ void scheduler_run(struct scheduler *s, const volatile sig_atomic_t *stop);
 /* One turn; waits at most wait_ms_max for intake. An error says which server failed; everything not
  * finished is found again. */
 MUST_CHECK int scheduler_turn(struct scheduler *s, int64_t wait_ms_max, struct err *err);
-/* Connect to both, check the schema's version, make the consumer groups. */
+/* Connect to both, check the schema's version, make the consumer groups, stand for leader. 0 also
+ * when another scheduler leads: s->leader.leads says which. */
 MUST_CHECK int scheduler_connect(struct scheduler *s, struct err *err);
 
 /* ---- the steps of a turn (one file each) ---- */

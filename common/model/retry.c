@@ -31,6 +31,9 @@ struct retry_plan retry_plan(const struct retry_policy *p, enum retry_cause caus
 {
     assert(attempt > 0 && faults >= 0 && faults < attempt);
     assert(p->base_ms >= 0 && p->max_ms >= 0 && p->attempts_max > 0 && p->waits_max > 0);
+    if (cause == RETRY_GIVEN_BACK) {
+        return (struct retry_plan){ .dead = false };
+    }
     bool wait = cause == RETRY_NO_SANDBOX;
     struct retry_plan plan = { .count = wait ? attempt - faults : faults + 1,
                                .max = wait ? p->waits_max : p->attempts_max };

@@ -5,7 +5,8 @@
  * job, none of its code ran: that costs no attempt, only a wait, and many waits are allowed, so
  * that a host which is overloaded for a minute loses no job; but not for ever, or a template that
  * never starts would hold its jobs for good. A sandbox that broke, or a worker that was lost, with
- * the job in it may be the job's doing: few of these, and the delays grow faster. */
+ * the job in it may be the job's doing: few of these, and the delays grow faster. A worker that
+ * ends and gives its jobs back says nothing of them: rolling restarts cost no job anything. */
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
@@ -15,6 +16,7 @@ enum retry_cause {
     RETRY_NO_SANDBOX,  /* the lease failed: a wait */
     RETRY_BROKEN,      /* the attempt failed after the lease, or can never get one: a fault */
     RETRY_WORKER_LOST, /* its claim expired: a fault */
+    RETRY_GIVEN_BACK,  /* the worker ends in good order: neither, and no delay */
 };
 
 struct retry_policy {
@@ -29,7 +31,8 @@ struct retry_plan {
     int64_t delay_ms; /* else: not before this time from now */
     int count, max;   /* of faults or waits, this one included */
 };
-/* What becomes of the job after attempt number `attempt` (1 or more) failed by `cause`; faults is
+/* What becomes of the job after attempt number `attempt` (1 or more; those that were given back not
+ * counted) failed by `cause`; faults is
  * how many of the attempts before it counted as faults (0 to attempt - 1). Delay: base, doubled for
  * each further wait and times four for each further fault, up to max; of that at least three
  * quarters, the rest by seed, so that jobs which failed together do not come back together. */

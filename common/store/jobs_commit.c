@@ -1,5 +1,5 @@
-/* The end of an attempt that counts: state, result, usage and attempt rows by one statement a job,
- * one transaction a batch.
+/* The end of an attempt that counts: state, result, usage and attempt rows by one statement for
+ * many jobs (jobs_commit_rows.c), one transaction a batch.
  *
  * The guarded UPDATE is the head of the statement and feeds the INSERTs, so a job that another
  * attempt has won adds nothing at all. Items are taken in the order of their ids, whatever the
@@ -15,112 +15,42 @@
 #define COMMIT_ITEMS_MAX 10000
 #define REPRICE_MAX 3 /* times that a commit meets a newer price book */
 
-/* $1 job, $2 attempt, $3 worker, $4 state, $5 verdict, $6 detail, $7..$12 output bytes, $13
- * template or NULL */
-#define COMMIT_HEAD                                                                                \
-    "WITH u AS (UPDATE jobs SET state = $4, verdict = $5, finished_at = clock_timestamp()"         \
-    "  WHERE id = $1::uuid AND attempt = $2::int AND state IN ('scheduled','running')"             \
-    "  RETURNING id, tenant, coalesce($13, template) AS template, labels, batch_id),"              \
-    " r AS (INSERT INTO results (job_id, attempt, verdict, detail, stdout_head, stdout_tail,"      \
-    "   stderr_head, stderr_tail, setup_stdout, setup_stderr)"                                     \
-    "  SELECT id, $2::int, $5, $6, $7::bytea, $8::bytea, $9::bytea, $10::bytea, $11::bytea, "      \
-    "$12::bytea FROM u),"                                                                          \
-    " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome)"                               \
-    "  SELECT id, $2::int, $3::text, 'committed' FROM u)"
-#define COMMIT_TAIL " SELECT count(*) FROM u"
-/* $14 on: commit_usage_params of the sandbox's first part */
-#define USAGE_ROW(id, meter, amount, price, cost)                                                  \
-    "(" id "::uuid, " meter "::text, " amount "::int8, " price "::int8, " cost "::int8)"
-#define COMMIT_USAGE                                                                               \
-    ", g AS (INSERT INTO usage_records (id, tenant, job_id, attempt, meter, template, labels,"     \
-    "   batch_id, verdict, from_ts, to_ts, measured_ms, charged_ms, rate_id, period, amount,"      \
-    "   unit_price_nanousd, cost_nanousd)"                                                         \
-    "  SELECT m.id, u.tenant, u.id, $2::int, m.meter, u.template, u.labels, u.batch_id, $5::text," \
-    "   to_timestamp($14::int8 / 1000.0), to_timestamp($15::int8 / 1000.0), $16::int8, $17::int8," \
-    "   $18::int, $19::int, m.amount, m.price, m.cost FROM u CROSS JOIN (VALUES " USAGE_ROW(       \
-        "$20", "$21", "$22", "$23",                                                                \
-        "$24") ", " USAGE_ROW("$25", "$26", "$27", "$28",                                          \
-                              "$29") ") m (id, meter, amount, price, cost))"
-
-static const struct statement commit_free = { "commit_free", COMMIT_HEAD COMMIT_TAIL };
-static const struct statement commit_billed = { "commit_billed",
-                                                COMMIT_HEAD COMMIT_USAGE COMMIT_TAIL };
 static const struct statement own_attempt = {
     "own_attempt",
     "SELECT 1 FROM attempts WHERE job_id = $1::uuid AND attempt = $2::int AND worker = $3"
     " AND outcome = 'committed'"
 };
-static_assert(METER_COUNT == 2, "COMMIT_USAGE writes two meters");
-
-static const char *final_state(enum verdict v)
+static int by_job(const void *a, const void *b)
 {
-    return job_state_word(v == VERDICT_INFRA_ERROR ? STATE_DEAD
-                          : v == VERDICT_CANCELLED ? STATE_CANCELLED
-                                                   : STATE_COMPLETED);
+    const struct commit_item *x = *(struct commit_item *const *)a,
+                             *y = *(struct commit_item *const *)b;
+    return strcmp(x->job_id, y->job_id);
 }
 
-static void add_bytes(struct pg_params *p, const struct bytes *b)
-{
-    pg_add_bytes(p, b->data, b->len);
-}
-
-/* Returns how many statements: the guarded one, and the parts of the sandbox's time behind its
- * first. */
-static int send_item(struct pg *pg, const struct commit_item *item, struct err *err)
-{
-    const struct job_result *r = item->result;
-    int rc;
-    cleanup_free char *detail = job_result_detail(r);
-    struct pg_params p = { .n = 0 };
-    pg_add_text(&p, item->job_id);
-    pg_add_int(&p, item->attempt);
-    pg_add_text(&p, item->worker);
-    pg_add_text(&p, final_state(r->verdict));
-    pg_add_text(&p, verdict_word(r->verdict));
-    pg_add_text(&p, detail);
-    add_bytes(&p, &r->run.out.head);
-    add_bytes(&p, &r->run.out.tail);
-    add_bytes(&p, &r->run.err_out.head);
-    add_bytes(&p, &r->run.err_out.tail);
-    add_bytes(&p, &r->setup.out.head);
-    add_bytes(&p, &r->setup.err_out.head);
-    pg_add_text(&p, item->template_name);
-    if (!item->billed) {
-        rc = pg_pipeline_send(pg, &commit_free, &p, false, err);
-        return rc < 0 ? rc : 1;
-    }
-    struct usage_record u[USAGE_RECORDS_MAX];
-    int n = commit_usage_price(pg, item, "", r, u, err);
-    if (n < 0) {
-        return n;
-    }
-    commit_usage_params(&p, u);
-    rc = pg_pipeline_send(pg, &commit_billed, &p, false, err);
-    rc = rc < 0 ? rc : commit_usage_send(pg, item, "", u + METER_COUNT, n - METER_COUNT, err);
-    return rc < 0 ? rc : rc + 1;
-}
-
+/* Of a batch that is sent: what each answer is about. */
 struct commit_ctx {
     struct commit_item **order;
-    const int *index; /* order[i]'s guarded statement was the index[i]-th sent, BEGIN being 0 */
-    int n, next;      /* the first of order whose answer has not come */
+    const int *index; /* order[i] is in the index[i]-th statement sent, BEGIN being 0 */
+    int n;
 };
 
 static int on_committed(void *ctx, int index, const PGresult *res, struct err *err)
 {
     (void)err;
     struct commit_ctx *c = ctx;
-    if (c->next < c->n && index == c->index[c->next]) {
-        c->order[c->next++]->ret_won = pg_int(res, 0, 0) > 0;
+    bool guarded = false;
+    for (int i = 0; i < c->n && !guarded; i++) {
+        guarded = c->index[i] == index;
+    }
+    for (int row = 0; guarded && row < PQntuples(res); row++) {
+        struct commit_item key = { .job_id = PQgetvalue(res, row, 0) }, *want = &key;
+        struct commit_item **found =
+            bsearch(&want, c->order, (size_t)c->n, sizeof *c->order, by_job);
+        if (found) {
+            (*found)->ret_won = true;
+        }
     }
     return 0;
-}
-
-static int by_job(const void *a, const void *b)
-{
-    const struct commit_item *x = *(struct commit_item *const *)a,
-                             *y = *(struct commit_item *const *)b;
-    return strcmp(x->job_id, y->job_id);
 }
 
 static int send_all(struct pg *pg, struct commit_item **order, int n, struct err *err)
@@ -136,11 +66,17 @@ static int send_all(struct pg *pg, struct commit_item **order, int n, struct err
     int sent = 2, rc = pg_pipeline_begin(pg, err);
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_begin, NULL, false, err);
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_ledger_guard, &p, false, err);
+    for (int i = 0, step; i < n && rc >= 0; i += step) {
+        step = commit_rows_step(order + i, n - i);
+        for (int k = 0; k < step; k++) {
+            index[i + k] = sent;
+        }
+        rc = commit_rows_send(pg, order + i, step, err);
+        sent++;
+    }
     for (int i = 0; i < n && rc >= 0; i++) {
-        index[i] = sent;
-        int own = rc = send_item(pg, order[i], err);
-        rc = rc < 0 ? rc : commit_extras_send(pg, order[i], err);
-        sent += rc < 0 ? 0 : own + rc;
+        rc = commit_extras_send(pg, order[i], err);
+        sent += rc > 0 ? rc : 0;
     }
     rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_commit, NULL, false, err);
     if (rc < 0) {
@@ -170,7 +106,7 @@ static int check_own(struct pg *pg, struct commit_item *item, struct err *err)
 static int prepare(struct pg *pg, const struct commit_item *items, int n, struct err *err)
 {
     static const struct statement *const all[] = { &stmt_begin, &stmt_commit, &stmt_ledger_guard,
-                                                   &commit_free, &commit_billed };
+                                                   &stmt_commit_rows };
     int rc = pg_ensure(pg, err);
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc >= 0; i++) {
         rc = pg_prepare(pg, all[i], err);

@@ -22,8 +22,9 @@
     FAILED_SET("state = 'retrying', not_before = clock_timestamp() + $6::int8 * interval '1 ms'")
 
 static const struct statement count_faults = {
-    "count_faults", "SELECT count(*) FROM attempts WHERE job_id = $1::uuid AND attempt < $2::int "
-                    "AND outcome IN ('infra','lost')"
+    "count_faults", "SELECT count(*) FILTER (WHERE outcome IN ('infra','lost')),"
+                    "  count(*) FILTER (WHERE outcome = 'given_back')"
+                    " FROM attempts WHERE job_id = $1::uuid AND attempt < $2::int"
 };
 static const struct statement retry_job = { "retry_job", RETRY_SET FAILED_ROW FAILED_TAIL };
 /* $3 and $4 are named for their types alone. */
@@ -79,9 +80,9 @@ static char *infra_detail(const char *reason, const char *worker)
     return detail;
 }
 
-/* How many attempts before this one were faults. */
-static int faults_before(struct pg *pg, const char *job_id, int attempt, int *ret_n,
-                         struct err *err)
+/* How many attempts before this one were faults, and how many were given back. */
+static int faults_before(struct pg *pg, const char *job_id, int attempt, int *ret_faults,
+                         int *ret_given_back, struct err *err)
 {
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, job_id);
@@ -91,8 +92,11 @@ static int faults_before(struct pg *pg, const char *job_id, int attempt, int *re
     if (rc < 0) {
         return rc;
     }
-    int64_t n = pg_int(res, 0, 0);
-    *ret_n = n < attempt ? (int)n : attempt - 1; /* whatever the table says */
+    int64_t faults = pg_int(res, 0, 0), given_back = pg_int(res, 0, 1);
+    /* whatever the table says */
+    *ret_given_back = given_back < attempt ? (int)given_back : attempt - 1;
+    int counted = attempt - *ret_given_back;
+    *ret_faults = faults < counted ? (int)faults : counted - 1;
     return 0;
 }
 
@@ -116,11 +120,12 @@ int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const c
                          const struct retry_policy *policy, bool *ret_dead, struct err *err)
 {
     assert(attempt > 0);
-    int faults = 0, rc = pg_ensure(pg, err);
-    if (rc < 0 || (rc = faults_before(pg, job_id, attempt, &faults, err)) < 0) {
+    int faults = 0, given_back = 0, rc = pg_ensure(pg, err);
+    if (rc < 0 || (rc = faults_before(pg, job_id, attempt, &faults, &given_back, err)) < 0) {
         return rc;
     }
-    struct retry_plan plan = retry_plan(policy, cause, attempt, faults, retry_seed(job_id));
+    struct retry_plan plan =
+        retry_plan(policy, cause, attempt - given_back, faults, retry_seed(job_id));
     char text[RESULT_REASON_MAX];
     explain(text, reason, cause, &plan);
     cleanup_free char *detail = plan.dead ? infra_detail(text, worker) : NULL;
@@ -128,7 +133,9 @@ int store_attempt_failed(struct pg *pg, const char *job_id, int attempt, const c
     pg_add_text(&p, job_id);
     pg_add_int(&p, attempt);
     pg_add_text(&p, worker);
-    pg_add_text(&p, cause == RETRY_WORKER_LOST ? "lost" : "infra");
+    pg_add_text(&p, cause == RETRY_WORKER_LOST  ? "lost"
+                    : cause == RETRY_GIVEN_BACK ? "given_back"
+                                                : "infra");
     pg_add_text(&p, text);
     if (plan.dead) {
         pg_add_text(&p, detail);

@@ -13,7 +13,7 @@
 
 #include "common/base/cleanup.h"
 #include "common/store/jobs.h"
-#include "common/store/pg_internal.h"
+#include "common/store/pg_array.h"
 
 #define HASH_BYTES 32
 #define COPY_COLUMNS 9
@@ -86,26 +86,12 @@ static int put_int(struct buf *b, int v, struct err *err)
     return put_field(b, &n, sizeof n, err);
 }
 
-static void uuid_bytes(const char *text, uint8_t out[16])
-{
-    int n = 0;
-    for (const char *p = text; *p && n < 32; p++) {
-        if (*p == '-') {
-            continue;
-        }
-        int d = *p <= '9' ? *p - '0' : *p - 'a' + 10;
-        out[n / 2] = (uint8_t)(n % 2 ? out[n / 2] | d : d << 4);
-        n++;
-    }
-    assert(n == 32);
-}
-
 static int put_row(struct buf *b, int ord, int seq, const struct submit_item *item, struct err *err)
 {
     const struct job_spec *s = item->spec;
     uint8_t hash[HASH_BYTES], id[16];
     job_spec_hash(s, hash);
-    uuid_bytes(item->ret_id.text, id);
+    pg_uuid_bytes(item->ret_id.text, id);
     cleanup_free char *labels = labels_text(s);
     uint16_t columns = htons(COPY_COLUMNS);
     int rc = buf_add(b, &columns, sizeof columns, err);

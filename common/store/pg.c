@@ -137,6 +137,9 @@ int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err)
         code = ERR_CONFLICT;
     } else if (state && strncmp(state, "22", 2) == 0) {
         code = ERR_INVALID;
+    } else if (state && (strcmp(state, "40P01") == 0 || strcmp(state, "40001") == 0)) {
+        code =
+            ERR_UNAVAILABLE; /* a deadlock: the other one goes first, the same again goes through */
     } else if (state && strncmp(state, "53", 2) == 0) {
         code = ERR_UNAVAILABLE; /* disk full, out of memory: nothing is wrong with what was asked */
     }

@@ -93,7 +93,7 @@ MUST_CHECK int queue_ready_depth(struct queue *q, int64_t *ret_unclaimed, int64_
  * Malformed entries are acknowledged and skipped. */
 MUST_CHECK int queue_claim(struct queue *q, const char *consumer, int64_t block_ms,
                            struct claim *ret_claim, struct err *err);
-/* Renew claims (XCLAIM ... JUSTID by the same consumer, only where that consumer still owns it).
+/* Renew claims (delivery number + 1 by the same consumer, only where that consumer still owns it).
  * ret_owned[i] false: lost to another. */
 MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer,
                                  const char *const *stream_ids, int n, bool *ret_owned,
@@ -106,14 +106,24 @@ MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, i
 #define QUEUE_DROP_MAX 1000
 MUST_CHECK int queue_ready_drop(struct queue *q, const char *const *job_ids, int n,
                                 struct err *err);
+/* A claim as it stands: every renewal counts delivery up. */
+struct pending_claim {
+    char stream_id[40], worker[64];
+    int64_t delivery;
+};
+/* Up to max claims behind the stream id `after` (NULL or "": from the first), in the order of the
+ * stream. Returns how many. */
+MUST_CHECK int queue_pending(struct queue *q, const char *after, struct pending_claim *ret_rows,
+                             int max, struct err *err);
 struct expired_claim {
     char stream_id[40], job_id[ID_TEXT_BYTES], worker[64];
     int attempt;
 };
-/* Claims idle for more than lease_ms, taken over by consumer "scheduler" (XAUTOCLAIM); the caller
- * fails the attempt in Postgres, then acks. */
-MUST_CHECK int queue_expired(struct queue *q, int64_t lease_ms, struct expired_claim *ret_rows,
-                             int max, struct err *err);
+/* Give the claim to consumer "scheduler" if it still stands as *c says: then its worker may not
+ * renew it any more. 1: taken, the caller fails the attempt in Postgres, then acks; 0: it was
+ * renewed or ended meanwhile. */
+MUST_CHECK int queue_take_over(struct queue *q, const struct pending_claim *c,
+                               struct expired_claim *ret_e, struct err *err);
 /* Every job id on the ready stream (claimed or not): for store_requeue_lost. Returns count, up to
  * max; -ERR_TOO_LARGE beyond. */
 MUST_CHECK int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], int max,

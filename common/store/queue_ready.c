@@ -1,9 +1,11 @@
 /* The ready stream: jobs that a worker may start now, and the claims on them.
  *
- * A claim is an entry of the group's pending list. Its holder renews it by resetting its idle time;
- * one that was idle for longer than the lease is taken over by the scheduler. What must not be torn
- * apart (check the owner and renew; take over and say who held it) is a script: Redis runs it as
- * one step. */
+ * A claim is an entry of the group's pending list. Its holder renews it by counting its delivery
+ * number up; whoever watches for silence sees the number change, or not, and measures with a clock
+ * of its own. The idle times that Redis computes are not used: they come from its wall clock, and a
+ * jump of that would end every lease at once, or none for an hour. What must not be torn apart
+ * (check the owner and renew; take over and say who held it) is a script: Redis runs it as one
+ * step. */
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,31 +14,30 @@
 #include "common/base/clock.h"
 #include "common/store/queue_internal.h"
 
-#define RENEW_MAX 4096
+#define RENEW_MAX 8192
 
 /* KEYS[1] stream; ARGV group, consumer, ids... -> array of 1 or 0 */
 static const char renew_script[] =
     "local out = {} "
     "for i = 3, #ARGV do "
     " local p = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[i], ARGV[i], 1, ARGV[2]) "
-    " if #p > 0 then redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'JUSTID') end "
+    " if #p > 0 then redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[i], 'RETRYCOUNT', "
+    "p[1][4] + 1, 'JUSTID') end "
     " out[#out + 1] = #p > 0 and 1 or 0 "
     "end return out";
-/* KEYS[1] stream; ARGV group, new owner, lease ms, max -> array of {id, old owner, job, attempt} */
-static const char expired_script[] =
-    "local out = {} "
-    "local p = redis.call('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], '-', '+', ARGV[4]) "
-    "for _, e in ipairs(p) do "
-    " local c = redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], e[1], 'JUSTID') "
-    " local r = redis.call('XRANGE', KEYS[1], e[1], e[1]) "
-    " if #r == 0 then redis.call('XACK', KEYS[1], ARGV[1], e[1]) "
-    " elseif #c > 0 then "
-    "  local f = r[1][2] local job, attempt = '', '' "
-    "  for i = 1, #f, 2 do if f[i] == 'job' then job = f[i + 1] elseif f[i] == 'attempt' then "
+/* KEYS[1] stream; ARGV group, new owner, id, owner, delivery -> {job, attempt}, or nothing when it
+ * has been renewed, given on or ended meanwhile */
+static const char take_over_script[] =
+    "local p = redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1, ARGV[4]) "
+    "if #p == 0 or p[1][4] ~= tonumber(ARGV[5]) then return {} end "
+    "local r = redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3]) "
+    "if #r == 0 then redis.call('XACK', KEYS[1], ARGV[1], ARGV[3]) return {} end "
+    "redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], 0, ARGV[3], 'RETRYCOUNT', p[1][4] + 1, "
+    "'JUSTID') "
+    "local f = r[1][2] local job, attempt = '', '' "
+    "for i = 1, #f, 2 do if f[i] == 'job' then job = f[i + 1] elseif f[i] == 'attempt' then "
     "attempt = f[i + 1] end end "
-    "  out[#out + 1] = { e[1], e[2], job, attempt } "
-    " end "
-    "end return out";
+    "return { job, attempt }";
 /* KEYS[1] stream; ARGV max -> job ids, at most max + 1 */
 static const char ids_script[] =
     "local out, from = {}, '-' "
@@ -252,14 +253,32 @@ static void copy_reply(const redisReply *r, char *out, size_t room)
     (void)snprintf(out, room, "%s", r->type == REDIS_REPLY_STRING ? r->str : "");
 }
 
-int queue_expired(struct queue *q, int64_t lease_ms, struct expired_claim *ret_rows, int max,
+/* One element of XPENDING's long form. */
+static bool read_pending_claim(const redisReply *row, struct pending_claim *c)
+{
+    if (row->type != REDIS_REPLY_ARRAY || row->elements != 4 ||
+        row->element[0]->type != REDIS_REPLY_STRING ||
+        row->element[0]->len >= sizeof c->stream_id ||
+        row->element[1]->type != REDIS_REPLY_STRING ||
+        row->element[3]->type != REDIS_REPLY_INTEGER) {
+        return false;
+    }
+    copy_reply(row->element[0], c->stream_id, sizeof c->stream_id);
+    copy_reply(row->element[1], c->worker, sizeof c->worker);
+    c->delivery = row->element[3]->integer;
+    return true;
+}
+
+int queue_pending(struct queue *q, const char *after, struct pending_claim *ret_rows, int max,
                   struct err *err)
 {
-    assert(lease_ms > 0 && max > 0);
+    char from[QUEUE_STREAM_ID_MAX + 1] = "-";
+    assert(max > 0);
+    if (after && *after) {
+        (void)snprintf(from, sizeof from, "(%s", after);
+    }
     struct args a = { .n = 0 };
-    args_eval(&a, expired_script, KEY_READY);
-    args_strs(&a, GROUP_WORKERS, GROUP_SCHEDULER, NULL);
-    args_int(&a, lease_ms);
+    args_strs(&a, "XPENDING", KEY_READY, GROUP_WORKERS, from, "+", NULL);
     args_int(&a, max);
     cleanup_reply redisReply *r = NULL;
     int rc = queue_command(q, &a, 0, &r, err);
@@ -267,23 +286,42 @@ int queue_expired(struct queue *q, int64_t lease_ms, struct expired_claim *ret_r
         return rc;
     }
     if (r->type != REDIS_REPLY_ARRAY || r->elements > (size_t)max) {
-        return queue_bad_reply(err, "expired");
+        return queue_bad_reply(err, "XPENDING");
     }
     for (size_t i = 0; i < r->elements; i++) {
-        const redisReply *row = r->element[i];
-        if (row->type != REDIS_REPLY_ARRAY || row->elements != 4) {
-            return queue_bad_reply(err, "expired");
+        if (!read_pending_claim(r->element[i], &ret_rows[i])) {
+            return queue_bad_reply(err, "XPENDING");
         }
-        struct expired_claim *e = &ret_rows[i];
-        char attempt[24];
-        copy_reply(row->element[0], e->stream_id, sizeof e->stream_id);
-        copy_reply(row->element[1], e->worker, sizeof e->worker);
-        copy_reply(row->element[2], e->job_id, sizeof e->job_id);
-        copy_reply(row->element[3], attempt, sizeof attempt);
-        e->attempt =
-            (int)strtol(attempt, NULL, 10); /* 0 for rubbish: the caller only acknowledges it */
     }
     return (int)r->elements;
+}
+
+int queue_take_over(struct queue *q, const struct pending_claim *c, struct expired_claim *ret_e,
+                    struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_eval(&a, take_over_script, KEY_READY);
+    args_strs(&a, GROUP_WORKERS, GROUP_SCHEDULER, c->stream_id, c->worker, NULL);
+    args_int(&a, c->delivery);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (r->type == REDIS_REPLY_ARRAY && r->elements == 0) {
+        return 0;
+    }
+    if (r->type != REDIS_REPLY_ARRAY || r->elements != 2) {
+        return queue_bad_reply(err, "take over");
+    }
+    *ret_e = (struct expired_claim){ .attempt = 0 };
+    char attempt[24];
+    memcpy(ret_e->stream_id, c->stream_id, sizeof ret_e->stream_id);
+    memcpy(ret_e->worker, c->worker, sizeof ret_e->worker);
+    copy_reply(r->element[0], ret_e->job_id, sizeof ret_e->job_id);
+    copy_reply(r->element[1], attempt, sizeof attempt);
+    ret_e->attempt = (int)strtol(attempt, NULL, 10); /* 0 for rubbish: it is only acknowledged */
+    return 1;
 }
 
 int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], int max, struct err *err)

@@ -341,8 +341,21 @@ Test(scheduler, renewed_claim_stays_expired_claim_is_given_on)
     OK(queue_claim_renew(&f.queue, "w1", ids, 1, owned, &err));
     cr_assert(owned[0], "its lease is an hour");
     config.sched_lease_ms = 20;
+    for (int i = 0; i < 4; i++) { /* a look counts for at most half a lease */
+        sleep_ms(40);
+        OK(scheduler_expire_claims(&s, &err));
+        OK(queue_claim_renew(&f.queue, "w1", ids, 1, owned, &err));
+        cr_assert(owned[0], "it is renewed between the looks");
+    }
+    OK(scheduler_expire_claims(&s, &err));
     sleep_ms(40);
     OK(scheduler_expire_claims(&s, &err));
+    OK(queue_claim_renew(&f.queue, "w1", ids, 1, owned, &err));
+    cr_assert(owned[0], "one look is not enough, however late it comes");
+    for (int i = 0; i < 3; i++) {
+        OK(scheduler_expire_claims(&s, &err));
+        sleep_ms(40);
+    }
     config.sched_lease_ms = 3600000;
     OK(queue_claim_renew(&f.queue, "w1", ids, 1, owned, &err));
     cr_assert(!owned[0]);
@@ -424,8 +437,11 @@ Test(scheduler, consumers_of_dead_workers_are_forgotten_but_not_their_claims)
     cr_assert_eq(redis_number("XLEN brood:ready"), 1);
 
     /* the claim of the one that held it is found as ever, and then it may go too */
+    struct pending_claim held;
     struct expired_claim e;
-    cr_assert_eq(queue_expired(&f.queue, 1, &e, 1, &err), 1);
+    cr_assert_eq(queue_pending(&f.queue, NULL, &held, 1, &err), 1);
+    cr_assert_eq(queue_take_over(&f.queue, &held, &e, &err), 1);
+    cr_assert_eq(queue_take_over(&f.queue, &held, &e, &err), 0, "it does not stand so any more");
     cr_assert_str_eq(e.worker, "holds");
     sleep_ms(5);
     cr_assert_eq(queue_consumers_tidy(&f.queue, 1, &err), 1);
@@ -521,6 +537,48 @@ Test(scheduler, killed_again_and_again_loses_and_doubles_nothing)
     cr_assert_eq(redis_number("XLEN brood:intake"), 0);
     cr_assert_eq(fixture_number(&f, "SELECT count(DISTINCT spec) FROM jobs"), N);
     cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs"), N);
+}
+
+/* Two of them: one works, the other takes its place. */
+Test(scheduler, the_second_takes_over_when_the_leader_is_killed)
+{
+    pid_t first, second;
+    start_scheduler();
+    first = child;
+    xadd(JOB);
+    wait_number("SELECT count(*) FROM jobs", 1);
+    start_scheduler();
+    second = child;
+    int alive = 0;
+    for (int64_t end = mono_ms() + WAIT_MS_MAX; alive == 0 && mono_ms() < end; sleep_ms(10)) {
+        alive = queue_scheduler_alive(&f.queue, second, &err);
+    }
+    cr_assert_eq(alive, 1, "one that waits says that it is there");
+    (void)kill(second, SIGSTOP); /* it has no part in the work */
+    xadd(JOB);
+    wait_number("SELECT count(*) FROM jobs", 2);
+    (void)kill(second, SIGCONT);
+    (void)kill(first, SIGKILL);
+    (void)waitpid(first, NULL, 0);
+    int64_t killed_ms = mono_ms();
+    xadd(JOB);
+    wait_number("SELECT count(*) FROM jobs", 3);
+    (void)fprintf(stderr, "taken over after %d ms\n", (int)(mono_ms() - killed_ms));
+
+    /* A leader that stands still loses its session, and learns so when it goes on. */
+    start_scheduler();
+    (void)kill(second, SIGSTOP);
+    xadd(JOB);
+    wait_number("SELECT count(*) FROM jobs", 4);
+    (void)kill(second, SIGCONT);
+    xadd(JOB);
+    wait_number("SELECT count(*) FROM jobs", 5);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND "
+                                    "granted AND database = (SELECT oid FROM pg_database WHERE "
+                                    "datname = current_database())"),
+                 1);
+    (void)kill(second, SIGKILL);
+    (void)waitpid(second, NULL, 0);
 }
 
 Test(scheduler, term_ends_it_with_0)

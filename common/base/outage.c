@@ -1,4 +1,4 @@
-#include "scheduler/outage.h"
+#include "common/base/outage.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,0 +1,11 @@
+/* One leader among the schedulers of a database: an advisory lock of a session. */
+#pragma once
+#include "common/store/pg.h"
+
+#define LEADER_SILENT_MS 3000 /* a session that says nothing for so long is ended by Postgres */
+
+/* Take the lock with the session that pg has. 1: this session holds it now; 0: another one does.
+ * Calling it again in a session that holds it is no harm. */
+MUST_CHECK int store_lead(struct pg *pg, struct err *err);
+/* Say something, so that the session is not silent. */
+MUST_CHECK int store_lead_beat(struct pg *pg, struct err *err);
