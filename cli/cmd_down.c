@@ -11,7 +11,8 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 
-#define DOWN_MS_MAX 90000 /* the sum of what services_stop may take */
+#define DOWN_MS_MAX 100000 /* the sum of what services_stop may take, but for the worker's drain   \
+                            */
 #define DOWN_SAY_MS 3000
 
 static const struct argp argp = {
@@ -42,7 +43,7 @@ static int stop_supervisor(const struct config *c, pid_t pid)
     (void)kill(supervisor.pid, SIGTERM);
     (void)fprintf(stderr, "stopping brood for %s (pid %d)\n", c->home, (int)supervisor.pid);
     int64_t begin = mono_ms(), said = begin;
-    while (proc_alive(&supervisor) && mono_ms() - begin < DOWN_MS_MAX) {
+    while (proc_alive(&supervisor) && mono_ms() - begin < DOWN_MS_MAX + c->worker_drain_ms) {
         sleep_ms(20);
         if (mono_ms() - said >= DOWN_SAY_MS) {
             said = mono_ms();

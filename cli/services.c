@@ -27,8 +27,14 @@ static const struct service_row table[SVC_COUNT] = {
     [SVC_REDIS] = { "redis", SIGTERM, SIGTERM, 20000 },
     [SVC_VMPOOL] = { "vmpool", SIGTERM, SIGTERM, 10000 },
     [SVC_SCHEDULER] = { "scheduler", SIGKILL, SIGTERM, 10000 },
-    [SVC_WORKER] = { "worker", SIGKILL, SIGTERM, 15000 },
+    /* What is left when its drain is over: giving back and committing (worker/main.c). */
+    [SVC_WORKER] = { "worker", SIGKILL, SIGTERM, 20000 },
 };
+
+static int64_t stop_ms(const struct services *s, int id)
+{
+    return table[id].stop_ms + (id == SVC_WORKER ? s->config->worker_drain_ms : 0);
+}
 
 void services_init(struct services *s, const struct config *c)
 {
@@ -235,7 +241,7 @@ void services_stop(struct services *s, bool hurry)
         struct proc_record r = { .pid = svc->pid, .start = proc_start_time(svc->pid) };
         int64_t begin = mono_ms();
         bool drop = hurry && (i == SVC_WORKER || i == SVC_SCHEDULER);
-        if (!proc_end(&r, drop ? SIGKILL : table[i].stop_signal, table[i].stop_ms)) {
+        if (!proc_end(&r, drop ? SIGKILL : table[i].stop_signal, stop_ms(s, i))) {
             (void)fprintf(stderr, "brood: %s (pid %d) does not end\n", table[i].name,
                           (int)svc->pid);
             continue;

@@ -10,9 +10,13 @@
 #include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/cleanup.h"
 #include "common/base/log.h"
+#include "common/base/outage.h"
 #include "common/store/jobs.h"
 #include "common/store/pg.h"
+#include "worker/spool.h"
+#include "worker/spool_entry.h"
 
 #define QUEUE_TIMEOUT_NOTE "the claim will expire and be looked at again"
 #define BACKOFF_MIN_MS 100
@@ -29,6 +33,13 @@ struct committer {
     struct pg pg;       /* of the thread */
     struct queue queue; /* of the thread */
     pthread_t thread;
+
+    struct outage outage;
+    /* Of the thread: the spool, and the claims of its records, oldest first. */
+    struct spool *spool;
+    struct inflight_ref spooled[SPOOL_RECORDS_MAX];
+    int64_t retry_us; /* mono: Postgres is away and not asked before */
+    bool spool_told;  /* that it takes nothing */
 
     pthread_mutex_t lock;
     pthread_cond_t work, room;
@@ -199,6 +210,19 @@ static void put_back(struct committer *c, struct commit_entry **entries, int n)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
+/* Does another attempt have the job? A record of before has no claim here: Postgres will tell. */
+static bool is_lost(struct committer *c, const struct commit_entry *e)
+{
+    return e->ref.index >= 0 && inflight_lost(c->inflight, e->ref);
+}
+
+static void let_go(struct committer *c, const struct commit_entry *e)
+{
+    if (e->ref.index >= 0) {
+        inflight_remove(c->inflight, e->ref);
+    }
+}
+
 /* The entries are in Postgres (or of no use): let go of the claims, tell of the ends, free.
  * verdicts[i] NULL: no event. */
 static void finish(struct committer *c, struct commit_entry **entries, const char **verdicts, int n)
@@ -208,7 +232,7 @@ static void finish(struct committer *c, struct commit_entry **entries, const cha
     struct finished_event events[BATCH_MAX];
     int n_events = 0;
     for (int i = 0; i < n; i++) {
-        inflight_remove(c->inflight, entries[i]->ref);
+        let_go(c, entries[i]);
         ids[i] = entries[i]->claim.stream_id;
         if (verdicts[i]) {
             events[n_events++] = (struct finished_event){ entries[i]->claim.job_id, verdicts[i] };
@@ -235,15 +259,21 @@ static int drop_lost(struct committer *c, struct commit_entry **entries, int n)
     int kept = 0;
     for (int i = 0; i < n; i++) {
         struct commit_entry *e = entries[i];
-        if (!inflight_lost(c->inflight, e->ref)) {
+        if (!is_lost(c, e)) {
             entries[kept++] = e;
             continue;
         }
         log_warn("claim lost: nothing is committed", "job", e->claim.job_id);
-        inflight_remove(c->inflight, e->ref);
+        let_go(c, e);
         done(c, e);
     }
     return kept;
+}
+
+/* Who ran it: this worker, or one whose record was found in the spool. */
+static const char *worker_of(const struct committer *c, const struct commit_entry *e)
+{
+    return e->worker[0] ? e->worker : c->name;
 }
 
 /* A fault of ours, brought to Postgres alone. */
@@ -251,8 +281,8 @@ static int commit_failed(struct committer *c, struct commit_entry *e, struct err
 {
     bool dead = false;
     struct retry_policy policy = retry_policy_of(c->config);
-    int rc = store_attempt_failed(&c->pg, e->claim.job_id, e->claim.attempt, c->name, e->cause,
-                                  e->reason, &policy, &dead, err);
+    int rc = store_attempt_failed(&c->pg, e->claim.job_id, e->claim.attempt, worker_of(c, e),
+                                  e->cause, e->reason, &policy, &dead, err);
     if (rc < 0) {
         return rc;
     }
@@ -270,7 +300,7 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
         items[i] = (struct commit_item){ .job_id = e->claim.job_id,
                                          .tenant = e->claim.tenant,
                                          .template_name = e->template_name,
-                                         .worker = c->name,
+                                         .worker = worker_of(c, e),
                                          .attempt = e->claim.attempt,
                                          .result = &e->result,
                                          .billed = e->billed,
@@ -318,52 +348,134 @@ static void refuse(struct committer *c, struct commit_entry *e, const struct err
         put_back(c, &e, 1);
         return;
     }
-    inflight_remove(c->inflight, e->ref);
+    let_go(c, e);
     done(c, e);
 }
 
-/* One batch; what could not be committed is back in the queue. true when all went well. */
-static bool commit_batch(struct committer *c, struct commit_entry **entries, int n)
+/* One batch. Postgres away: entries that it did not take are in left (at most n), for the caller.
+ * Refused ones are back in the queue. true when all went well. */
+static bool commit_batch(struct committer *c, struct commit_entry **entries, int n,
+                         struct commit_entry **left, int *n_left)
 {
-    n = drop_lost(c, entries, n);
     struct commit_entry *results[BATCH_MAX];
-    int n_results = 0;
+    int n_results = 0, rc;
     bool ok = true;
     struct err err = { 0 };
+    *n_left = 0;
+    n = drop_lost(c, entries, n);
     for (int i = 0; i < n; i++) {
         struct commit_entry *e = entries[i];
         if (!e->failed) {
             results[n_results++] = e;
-            continue;
-        }
-        int rc = commit_failed(c, e, &err);
-        if (rc == -ERR_UNAVAILABLE) {
-            put_back(c, &e, 1);
-            ok = false;
+        } else if (*n_left > 0 || (rc = commit_failed(c, e, &err)) == -ERR_UNAVAILABLE) {
+            left[(*n_left)++] = e;
         } else if (rc < 0) {
             refuse(c, e, &err);
             ok = false;
         }
     }
-    if (n_results > 0) {
-        int rc = commit_results(c, results, n_results, &err);
-        if (rc < 0 && rc != -ERR_UNAVAILABLE) {
-            for (int i = 0; i < n_results; i++) { /* which one is it? */
-                rc = commit_results(c, &results[i], 1, &err);
-                if (rc < 0 && rc != -ERR_UNAVAILABLE) {
-                    refuse(c, results[i], &err);
-                } else if (rc < 0) {
-                    put_back(c, &results[i], 1);
-                }
-                ok = ok && rc == 0;
-            }
-        } else if (rc < 0) {
-            put_back(c, results, n_results);
+    rc = n_results > 0 && *n_left == 0 ? commit_results(c, results, n_results, &err) : 0;
+    bool away = *n_left > 0 || rc == -ERR_UNAVAILABLE;
+    for (int i = 0; i < n_results && (away || rc < 0); i++) { /* which one is it? */
+        int one = away ? -ERR_UNAVAILABLE : commit_results(c, &results[i], 1, &err);
+        away = one == -ERR_UNAVAILABLE;
+        if (away) {
+            left[(*n_left)++] = results[i];
+        } else if (one < 0) {
+            refuse(c, results[i], &err);
             ok = false;
         }
     }
-    if (!ok) {
-        log_warn("results wait: Postgres did not take them", "error", err.text);
+    if (*n_left > 0) {
+        (void)outage_failed(&c->outage, mono_ms(), &err);
+        return false;
+    }
+    outage_over(&c->outage, mono_ms());
+    return ok;
+}
+
+/* ---- the spool ---- */
+
+/* Entries into the spool, durable and freed; their claims are held on. false: it does not take
+ * them, and they are still the caller's. */
+static bool to_spool(struct committer *c, struct commit_entry **entries, int n)
+{
+    struct buf records[BATCH_MAX];
+    struct err err = { 0 };
+    int rc = 0, k = 0, before = spool_count(c->spool);
+    for (; k < n && rc == 0; k++) {
+        buf_init(&records[k], SPOOL_RECORD_MAX);
+        rc = spool_entry_write(entries[k], worker_of(c, entries[k]), &records[k], &err);
+    }
+    rc = rc < 0 ? rc : spool_append(c->spool, records, n, &err);
+    while (k > 0) {
+        buf_done(&records[--k]);
+    }
+    if (rc < 0) {
+        if (!c->spool_told) {
+            log_warn("the spool takes nothing: results wait in memory", "error", err.text);
+        }
+        c->spool_told = true;
+        return false;
+    }
+    c->spool_told = false;
+    for (int i = 0; i < n; i++) {
+        c->spooled[before + i] = entries[i]->ref;
+        done(c, entries[i]);
+    }
+    return true;
+}
+
+/* The n oldest records are done with. */
+static void consume(struct committer *c, int n)
+{
+    spool_consume(c->spool, n);
+    memmove(c->spooled, c->spooled + n, (size_t)spool_count(c->spool) * sizeof c->spooled[0]);
+}
+
+/* The index-th record as an entry, or NULL when the disk has lost it. */
+static struct commit_entry *from_spool(struct committer *c, int index)
+{
+    cleanup_buf struct buf record;
+    struct commit_entry *e = NULL;
+    struct err err;
+    buf_init(&record, SPOOL_RECORD_MAX + 1);
+    char worker[sizeof e->worker];
+    int rc = spool_read(c->spool, index, &record, &err);
+    rc = rc < 0 ? rc : spool_entry_read(record.data, record.len, &e, worker, sizeof worker, &err);
+    if (rc < 0) {
+        log_error("a spooled result is lost: its job will be run again", "error", err.text);
+        struct inflight_ref ref = c->spooled[index];
+        if (ref.index >= 0) {
+            inflight_remove(c->inflight, ref); /* not renewed any more: the claim expires */
+        }
+        return NULL;
+    }
+    e->ref = c->spooled[index];
+    (void)snprintf(e->worker, sizeof e->worker, "%s", worker);
+    return e;
+}
+
+/* Up to max of the oldest records into Postgres. false: it does not take them. */
+static bool drain(struct committer *c, int max)
+{
+    struct commit_entry *entries[BATCH_MAX], *left[BATCH_MAX];
+    int n = 0, n_left = 0, records = spool_count(c->spool) < max ? spool_count(c->spool) : max;
+    for (int i = 0; i < records; i++) {
+        struct commit_entry *e = from_spool(c, i);
+        if (e) {
+            entries[n++] = e;
+        }
+    }
+    (void)pthread_mutex_lock(&c->lock);
+    c->reserved += n; /* as if they had been taken from the queue */
+    (void)pthread_mutex_unlock(&c->lock);
+    bool ok = n == 0 || commit_batch(c, entries, n, left, &n_left);
+    for (int i = 0; i < n_left; i++) {
+        done(c, left[i]); /* the record is still there */
+    }
+    if (n_left == 0) {
+        consume(c, records);
     }
     return ok;
 }
@@ -385,9 +497,29 @@ static void mark_running(struct committer *c)
 static bool go_on(struct committer *c)
 {
     (void)pthread_mutex_lock(&c->lock);
-    bool on = !c->stopping || (c->first && mono_us() < c->stop_us);
+    bool work = c->first || spool_count(c->spool) > 0;
+    bool on = !c->stopping || (work && mono_us() < c->stop_us);
     (void)pthread_mutex_unlock(&c->lock);
     return on;
+}
+
+/* What was taken from the queue: to Postgres, or, while that is away, to the spool. false: neither
+ * takes them. */
+static bool bring(struct committer *c, struct commit_entry **entries, int n)
+{
+    struct commit_entry *left[BATCH_MAX];
+    int n_left = n;
+    bool ok = true;
+    if (spool_count(c->spool) == 0 && mono_us() >= c->retry_us) {
+        ok = commit_batch(c, entries, n, left, &n_left);
+    } else {
+        memcpy(left, entries, (size_t)n * sizeof left[0]);
+    }
+    if (n_left > 0 && !to_spool(c, left, n_left)) {
+        put_back(c, left, n_left);
+        return false;
+    }
+    return ok;
 }
 
 static void *committer_main(void *arg)
@@ -399,17 +531,39 @@ static void *committer_main(void *arg)
                   : BATCH_MAX;
     int64_t backoff_ms = BACKOFF_MIN_MS;
     while (go_on(c)) {
-        int n = take(c, mono_us() + MARK_RUNNING_MS * 1000, entries, max);
-        if (n == 0) {
+        int64_t until_us = mono_us() + MARK_RUNNING_MS * 1000;
+        bool waiting = spool_count(c->spool) > 0;
+        int n = take(c, waiting && c->retry_us < until_us ? c->retry_us : until_us, entries, max);
+        bool ok = n == 0 || bring(c, entries, n), held = n > 0 && !ok;
+        if (spool_count(c->spool) > 0 && mono_us() >= c->retry_us) {
+            ok = drain(c, max) && ok;
+        }
+        if (n == 0 && ok && spool_count(c->spool) == 0) {
             mark_running(c);
-        } else if (commit_batch(c, entries, n)) {
+        }
+        if (ok && mono_us() >= c->retry_us) {
             backoff_ms = BACKOFF_MIN_MS;
-        } else {
-            sleep_ms(backoff_ms);
+        } else if (!ok) {
+            c->retry_us = mono_us() + backoff_ms * 1000;
+            if (held) { /* nobody takes what there is: no hurry to take it up again */
+                sleep_ms(backoff_ms);
+            }
             backoff_ms = backoff_ms * 2 < BACKOFF_MAX_MS ? backoff_ms * 2 : BACKOFF_MAX_MS;
         }
     }
     return NULL;
+}
+
+static int open_spool(struct committer *c, struct err *err)
+{
+    char dir[CONFIG_STR_MAX + 16];
+    (void)snprintf(dir, sizeof dir, "%s/spool", c->config->home);
+    int rc = config_make_home(c->config, err);
+    rc = rc < 0 ? rc : spool_open(&c->spool, dir, c->config->worker_spool_mib << 20, err);
+    for (int i = 0; rc == 0 && i < spool_count(c->spool); i++) {
+        c->spooled[i] = (struct inflight_ref){ .index = -1 };
+    }
+    return rc;
 }
 
 int committer_start(const struct config *config, const char *name, struct inflight *inflight,
@@ -432,9 +586,13 @@ int committer_start(const struct config *config, const char *name, struct inflig
     rc = pthread_cond_init(&c->room, &attr);
     assert(rc == 0);
     (void)pthread_condattr_destroy(&attr);
-    rc = pg_open(&c->pg, config->postgres_url, err);
-    if (rc == 0) {
-        rc = queue_open(&c->queue, config->redis_url, err);
+    rc = open_spool(c, err);
+    if (rc == 0 && (rc = pg_open(&c->pg, config->postgres_url, err)) == -ERR_UNAVAILABLE) {
+        (void)outage_failed(&c->outage, mono_ms(), err);
+        rc = 0; /* found when it is there, as Redis */
+    }
+    if (rc == 0 && (rc = queue_open(&c->queue, config->redis_url, err)) == -ERR_UNAVAILABLE) {
+        rc = 0;
     }
     if (rc == 0 && (errno = pthread_create(&c->thread, NULL, committer_main, c)) != 0) {
         rc = err_sys(err, "committer: thread");
@@ -442,6 +600,7 @@ int committer_start(const struct config *config, const char *name, struct inflig
     if (rc < 0) {
         queue_close(&c->queue);
         pg_close(&c->pg);
+        spool_close(c->spool);
         free(c);
         return rc;
     }
@@ -462,6 +621,17 @@ int committer_stop(struct committer *c, int64_t wait_ms)
     (void)pthread_mutex_unlock(&c->lock);
     (void)pthread_join(c->thread, NULL);
     int left = c->queued;
+    if (left > 0) { /* the thread has ended: this one may */
+        struct commit_entry *entries[COMMIT_QUEUE_MAX];
+        int n = take(c, 0, entries, BATCH_MAX);
+        if (to_spool(c, entries, n)) {
+            log_fmt(LOG_INFO, "%d results are in the spool, to be committed after the next start",
+                    n);
+            left -= n;
+        } else {
+            put_back(c, entries, n);
+        }
+    }
     while (c->first) {
         struct commit_entry *e = c->first;
         c->first = e->next;
@@ -469,6 +639,7 @@ int committer_stop(struct committer *c, int64_t wait_ms)
     }
     queue_close(&c->queue);
     pg_close(&c->pg);
+    spool_close(c->spool);
     (void)pthread_mutex_destroy(&c->lock);
     (void)pthread_cond_destroy(&c->work);
     (void)pthread_cond_destroy(&c->room);

@@ -3,11 +3,13 @@
  *
  * Theory: slots hand over what they have and go on. The thread takes whatever is queued, up to
  * worker.commit_batch_max, in one transaction; while one is on its way the next batch gathers, so
- * batches grow with the load and a lone result goes at once. While Postgres is away the queue keeps
- * everything, retries with back-off, and slots stop claiming: a slot reserves a place before it
- * claims, so handing over never waits. An item that Postgres refuses for itself is tried alone,
- * then given back as a failed attempt. Order: Postgres, then XACK, then the event; a crash in
- * between is repaired by the expiry of the claim, which finds the job ended. */
+ * batches grow with the load and a lone result goes at once. While Postgres is away ends go to the
+ * spool on disk (spool.h) and are committed from there in their order when it is back; until the
+ * spool is empty everything goes through it. Their claims are renewed all the while. When the spool
+ * is full too, or its disk, ends wait in memory and slots stop claiming: a slot reserves a place
+ * before it claims, so handing over never waits. An item that Postgres refuses for itself is tried
+ * alone, then given back as a failed attempt. Order: Postgres, then XACK, then the event; a crash
+ * in between is repaired by the expiry of the claim, which finds the job ended. */
 #pragma once
 #include <stdbool.h>
 #include "common/base/config.h"
@@ -21,10 +23,13 @@
 #define COMMIT_QUEUE_MAX 256                /* places, those reserved included */
 #define COMMIT_QUEUE_BYTES_MAX (256u << 20) /* output bytes queued; no new places above it */
 
+/* Claims that one worker may hold besides those in its slots: in memory and in the spool. */
+#define COMMIT_CLAIMS_MAX (COMMIT_QUEUE_MAX + 4096)
+
 /* One ended attempt. Made by a slot, owned by the committer once pushed. */
 struct commit_entry {
-    struct claim claim; /* its spec is not needed any more and may be NULL */
-    struct inflight_ref ref;
+    struct claim claim;      /* its spec is not needed any more and may be NULL */
+    struct inflight_ref ref; /* index -1: read from the spool of before, no claim of this process */
     char template_name[JOB_TEMPLATE_MAX + 1];
     bool failed; /* a fault of ours: reason and cause; else result */
     char reason[ERR_TEXT_MAX];
@@ -36,7 +41,8 @@ struct commit_entry {
     struct manifest artifacts;      /* of node 0 */
     struct snapshot_row *snapshots; /* n_snapshots that the job keeps */
     int n_snapshots;
-    int refused; /* times Postgres refused it when tried alone */
+    char worker[64]; /* who ran it, when that was not this worker; "" else */
+    int refused;     /* times Postgres refused it when tried alone */
     struct commit_entry *next;
 };
 struct commit_entry *commit_entry_new(void);
@@ -46,7 +52,8 @@ void commit_entry_keep(struct commit_entry *e, const struct snapshot_row *row);
 
 struct committer;
 
-/* Starts the thread. config, inflight and name (of the worker) must outlive it. */
+/* Starts the thread, opens the spool. Postgres and Redis need not be there. config, inflight and
+ * name (of the worker) must outlive it. */
 MUST_CHECK int committer_start(const struct config *config, const char *name,
                                struct inflight *inflight, struct committer **ret_committer,
                                struct err *err);
@@ -55,6 +62,6 @@ bool commit_reserve(struct committer *c, int64_t wait_ms);
 void commit_unreserve(struct committer *c);
 /* Hand over e, using a place reserved before. Never waits. */
 void commit_push(struct committer *c, struct commit_entry *e);
-/* Commit what is queued for at most wait_ms, then end the thread and free. Returns how many entries
- * were left behind. */
+/* Commit what is queued for at most wait_ms, spool what is left, then end the thread and free.
+ * Returns how many entries were left behind: neither committed nor spooled. */
 int committer_stop(struct committer *c, int64_t wait_ms);

@@ -9,10 +9,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "common/base/outage.h"
 #include "common/store/queue.h"
 #include "worker/commit.h"
 
-#define CLAIMS_MAX 2048 /* slots and places of the commit queue together are fewer */
+#define CLAIMS_MAX (1024 + COMMIT_CLAIMS_MAX) /* those of the slots, of the committer */
 #define BEATS_TO_LIVE 3
 
 struct heartbeat {
@@ -21,6 +22,7 @@ struct heartbeat {
     struct inflight *inflight;
     const atomic_int *busy;
     struct queue queue; /* of the thread */
+    struct outage outage;
     struct inflight_claim claims[CLAIMS_MAX];
     pthread_t thread;
     pthread_mutex_t lock;
@@ -30,10 +32,10 @@ struct heartbeat {
 
 static int renew(struct heartbeat *h, struct err *err)
 {
-    static_assert(CLAIMS_MAX >= 1024 + COMMIT_QUEUE_MAX, "every claim is renewed");
+    static_assert(CLAIMS_MAX >= 1024 + COMMIT_CLAIMS_MAX, "every claim is renewed");
     int n = inflight_list(h->inflight, h->claims, CLAIMS_MAX);
-    const char *ids[CLAIMS_MAX];
-    bool owned[CLAIMS_MAX];
+    static const char *ids[CLAIMS_MAX]; /* one heartbeat a process */
+    static bool owned[CLAIMS_MAX];
     for (int i = 0; i < n; i++) {
         ids[i] = h->claims[i].stream_id;
     }
@@ -56,7 +58,9 @@ static void beat(struct heartbeat *h)
     (void)snprintf(info.name, sizeof info.name, "%s", h->name);
     int64_t ttl_ms = BEATS_TO_LIVE * h->config->worker_heartbeat_ms + 1000;
     if (renew(h, &err) < 0 || queue_worker_beat(&h->queue, &info, ttl_ms, &err) < 0) {
-        log_warn("heartbeat failed", "error", err.text);
+        (void)outage_failed(&h->outage, mono_ms(), &err);
+    } else {
+        outage_over(&h->outage, mono_ms());
     }
 }
 
@@ -101,6 +105,7 @@ int heartbeat_start(const struct config *config, const char *name, struct inflig
     assert(rc == 0);
     (void)pthread_condattr_destroy(&attr);
     rc = queue_open(&h->queue, config->redis_url, err);
+    rc = rc == -ERR_UNAVAILABLE ? 0 : rc; /* the beats find it when it is there */
     if (rc == 0 && (errno = pthread_create(&h->thread, NULL, heartbeat_main, h)) != 0) {
         rc = err_sys(err, "heartbeat: thread");
     }

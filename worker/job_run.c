@@ -131,7 +131,9 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
                 : lease_patiently(s, &s->pool, spec->template_name, from, saturated, &lease, err);
     if (rc < 0) {
         bool may_pass = err_retryable(-rc) || rc == -ERR_STALE;
-        e->cause = may_pass ? RETRY_NO_SANDBOX : RETRY_BROKEN;
+        e->cause = atomic_load(&s->shared->stopping) ? RETRY_GIVEN_BACK
+                   : may_pass                        ? RETRY_NO_SANDBOX
+                                                     : RETRY_BROKEN;
         return rc;
     }
     m->leased_us = mono_us();
@@ -207,12 +209,18 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
     } else {
         (void)snprintf(e->template_name, sizeof e->template_name, "%s", spec->template_name);
         rc = open_secrets(s, e->claim.tenant, spec, &err);
-        rc = rc < 0 ? rc : run(s, spec, saturated, e, &m, &err);
+        if (rc >= 0) {
+            rc = s->shared->script ? s->shared->script(s, spec, e, &err)
+                                   : run(s, spec, saturated, e, &m, &err);
+        }
     }
     free(e->claim.spec);
     e->claim.spec = NULL;
     e->claim.spec_len = 0;
 
+    if (rc == -ERR_STALE && atomic_load(&s->shared->giving_up)) {
+        e->cause = RETRY_GIVEN_BACK;
+    }
     if (rc < 0) {
         fail(e, &err);
     } else {

@@ -14,17 +14,17 @@
 #define LENT_WAIT_MS 20
 #define TROUBLE_WAIT_MS 500 /* Redis or vmpool away: how long until it is tried again */
 
-static void trouble(const char *what, const struct err *err, bool *told)
+/* Said by the first slot that meets it, for all of them. */
+static void trouble(struct slot_shared *shared, const char *what, const struct err *err)
 {
-    if (!*told) {
+    if (!atomic_exchange(&shared->told, true)) {
         log_warn(what, "error", err->text);
-        *told = true;
     }
     sleep_ms(TROUBLE_WAIT_MS);
 }
 
 /* All that must hold before a job may be claimed. */
-static bool prepare(struct slot *s, bool *told)
+static bool prepare(struct slot *s)
 {
     struct slot_shared *shared = s->shared;
     if (atomic_load(&shared->busy) + atomic_load(&shared->extra) >= shared->slots) {
@@ -38,8 +38,8 @@ static bool prepare(struct slot *s, bool *told)
         }
     }
     struct err err = { 0 };
-    if (pool_client_connect(&s->pool, &err) < 0) {
-        trouble("slot waits for vmpool", &err, told);
+    if (!shared->script && pool_client_connect(&s->pool, &err) < 0) {
+        trouble(shared, "slots wait for vmpool", &err);
         return false;
     }
     return true;
@@ -58,9 +58,9 @@ static void drain_abort(struct slot *s)
 static void *slot_main(void *arg)
 {
     struct slot *s = arg;
-    bool told = false, had_job = false;
+    bool had_job = false;
     while (!atomic_load(&s->shared->stopping)) {
-        if (!prepare(s, &told)) {
+        if (!prepare(s)) {
             continue;
         }
         struct claim claim = { 0 };
@@ -71,10 +71,10 @@ static void *slot_main(void *arg)
         had_job = false;
         int rc = queue_claim(&s->queue, s->shared->name, wait_ms, &claim, &err);
         if (rc < 0) {
-            trouble("slot waits for Redis", &err, &told);
+            trouble(s->shared, "slots wait for Redis", &err);
             continue;
         }
-        told = false;
+        atomic_store(&s->shared->told, false);
         if (rc == 0) {
             hot_tidy(s->shared->park, false);
             continue;
@@ -99,9 +99,11 @@ int slot_start(struct slot *s, struct slot_shared *shared, int number, struct er
 {
     *s = (struct slot){ .shared = shared, .number = number, .abort_fd = -1 };
     int rc = pool_client_init(&s->pool, shared->config->vmpool_socket, err);
-    if (rc < 0 || (rc = queue_open(&s->queue, shared->config->redis_url, err)) < 0) {
+    rc = rc < 0 ? rc : queue_open(&s->queue, shared->config->redis_url, err);
+    if (rc < 0 && rc != -ERR_UNAVAILABLE) { /* the first claim finds it when it is there */
         return rc;
     }
+    rc = 0;
     s->abort_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (s->abort_fd < 0) {
         rc = err_sys(err, "eventfd");

@@ -16,6 +16,12 @@
 #include "worker/pool_client.h"
 #include "worker/session.h"
 
+struct slot;
+/* Stands for lease, session and judge in programs of the tests: fills e->result and returns 0, or
+ * the attempt fails with *err. s->abort_fd readable: give up with -ERR_STALE. */
+typedef int (*job_script)(struct slot *s, const struct job_spec *spec, struct commit_entry *e,
+                          struct err *err);
+
 /* What the slots of a worker share; the worker's. */
 struct slot_shared {
     const struct config *config;
@@ -25,12 +31,14 @@ struct slot_shared {
     struct hot_park *park;        /* machines that batches share, between two jobs */
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
     struct kept *kept;
-    int slots;             /* sandboxes that may run at once */
-    atomic_int extra;      /* of these, lent to further branches of jobs that hold a slot */
-    atomic_bool stopping;  /* claim nothing more */
-    atomic_bool giving_up; /* abort what runs */
-    atomic_int busy;       /* slots with a job now */
-    atomic_int alive;      /* slot threads that have not ended */
+    job_script script;            /* NULL but in programs of the tests */
+    int slots;                    /* sandboxes that may run at once */
+    atomic_int extra;             /* of these, lent to further branches of jobs that hold a slot */
+    atomic_bool stopping;         /* claim nothing more */
+    atomic_bool giving_up;        /* abort what runs */
+    atomic_bool told;             /* that slots wait for Redis or vmpool */
+    atomic_int busy;              /* slots with a job now */
+    atomic_int alive;             /* slot threads that have not ended */
 };
 
 struct slot {

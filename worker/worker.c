@@ -40,7 +40,8 @@ static int open_objects(const struct config *config, struct object_store **ret_o
     return rc < 0 ? rc : object_store_open(ret_objects, &options, err);
 }
 
-int worker_start(const struct config *config, struct worker **ret_worker, struct err *err)
+int worker_start(const struct config *config, job_script script, struct worker **ret_worker,
+                 struct err *err)
 {
     int slots = (int)config->worker_slots;
     struct worker *w = calloc(1, sizeof *w);
@@ -51,8 +52,9 @@ int worker_start(const struct config *config, struct worker **ret_worker, struct
     w->shared.config = config;
     w->shared.name = w->name;
     w->shared.slots = slots;
+    w->shared.script = script;
     w->shared.park = hot_park_new(config, slots);
-    w->shared.inflight = inflight_new(slots + COMMIT_QUEUE_MAX);
+    w->shared.inflight = inflight_new(slots + COMMIT_CLAIMS_MAX);
     int rc = open_objects(config, &w->shared.objects, err);
     w->shared.kept = kept_new(config, w->shared.objects);
     if (rc == 0) {

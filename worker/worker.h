@@ -2,16 +2,17 @@
 #pragma once
 #include "common/base/config.h"
 #include "common/base/err.h"
+#include "worker/slot.h"
 
 #define WORKER_NAME_MAX 64
 
 struct worker;
 
-/* Connect and start all threads; they claim from then on. config must outlive the worker.
- * -ERR_UNAVAILABLE names what is not there. Signals should be blocked by the caller before: the
+/* Start all threads; they claim as soon as what they need is there. config must outlive the worker.
+ * script NULL: jobs run in vmpool's sandboxes. Signals should be blocked by the caller before: the
  * threads inherit its mask. */
-MUST_CHECK int worker_start(const struct config *config, struct worker **ret_worker,
-                            struct err *err);
+MUST_CHECK int worker_start(const struct config *config, job_script script,
+                            struct worker **ret_worker, struct err *err);
 /* Claim nothing more; what runs may go on. */
 void worker_drain(struct worker *w);
 /* Have all slots ended? */

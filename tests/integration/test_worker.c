@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -88,6 +89,26 @@ static pid_t start_worker_at(const char *name, const char *pg_url)
 static pid_t start_worker(const char *name)
 {
     return start_worker_at(name, f.pg_url);
+}
+
+/* A claim that stood as it is for quiet_ms is taken over, as the scheduler does. */
+static void take_over(int quiet_ms, struct expired_claim *ret_e)
+{
+    struct pending_claim was = { .delivery = -1 }, is;
+    int64_t since = mono_ms();
+    for (int64_t end = since + WAIT_MS; mono_ms() < end; sleep_ms(7)) {
+        if (queue_pending(&f.queue, NULL, &is, 1, &err) != 1) {
+            continue;
+        }
+        if (is.delivery != was.delivery) {
+            was = is;
+            since = mono_ms();
+        }
+        if (mono_ms() - since >= quiet_ms && queue_take_over(&f.queue, &is, ret_e, &err) == 1) {
+            return;
+        }
+    }
+    cr_assert_fail("no claim was silent for %d ms", quiet_ms);
 }
 
 static void kill_worker(pid_t pid)
@@ -289,11 +310,7 @@ Test(worker, killed_in_mid_job_then_a_second_attempt_elsewhere)
     }
     kill_worker(first);
     struct expired_claim expired;
-    int n = 0;
-    for (int64_t end = mono_ms() + WAIT_MS; n == 0 && mono_ms() < end; sleep_ms(20)) {
-        n = queue_expired(&f.queue, 500, &expired, 1, &err);
-    }
-    cr_assert_eq(n, 1);
+    take_over(500, &expired);
     cr_assert_str_eq(expired.worker, "w1");
     cr_assert_eq(fake_pool_releases(pool), 1, "its sandbox died with it");
     const struct retry_policy policy = { .attempts_max = 3, .waits_max = 3 };
@@ -315,11 +332,7 @@ Test(worker, lost_claim_commits_nothing)
     pid_t pid = start_worker("w1");
     struct id id = run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"3000\"]}");
     struct expired_claim expired;
-    int n = 0;
-    for (int64_t end = mono_ms() + WAIT_MS; n == 0 && mono_ms() < end; sleep_ms(7)) {
-        n = queue_expired(&f.queue, 5, &expired, 1, &err); /* taken between two heartbeats */
-    }
-    cr_assert_eq(n, 1);
+    take_over(0, &expired); /* between two heartbeats */
     int64_t taken_ms = mono_ms();
     while (fake_pool_releases(pool) < 1 && mono_ms() - taken_ms < WAIT_MS) {
         sleep_ms(10);
@@ -484,6 +497,101 @@ Test(worker, sigterm_lets_the_running_job_end)
     cr_assert_eq(about(&id, ENDED), 1);
     expect_verdict(&id, VERDICT_ACCEPTED);
     expect_queue_empty();
+}
+
+/* B151 */
+Test(worker, what_does_not_end_in_time_is_given_back)
+{
+    set("BROOD_WORKER_DRAIN_MS", "100");
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"60000\"],"
+                           "\"limits\":{\"wall_ms\":60000}}");
+    while (fake_pool_leases(pool) < 1) {
+        sleep_ms(10);
+    }
+    cr_assert_eq(end_worker(pid), 0);
+    cr_assert_eq(fake_pool_releases(pool), 1);
+    cr_assert_eq(about(&id, "SELECT count(*) FROM jobs WHERE state = 'retrying' AND not_before <= "
+                            "clock_timestamp() AND id = $"),
+                 1, "it waits for nothing");
+    cr_assert_eq(
+        about(&id, "SELECT count(*) FROM attempts WHERE outcome = 'given_back' AND job_id = $"), 1);
+    expect_queue_empty();
+    /* as often as it likes: the maximum of faults here is 2, of waits 4 */
+    for (int attempt = 2; attempt <= 6; attempt++) {
+        const struct retry_policy policy = { .attempts_max = 2, .waits_max = 4 };
+        struct dispatch_row row;
+        bool dead;
+        cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+        cr_assert_eq(row.attempt, attempt);
+        dispatch_rows_done(&row, 1);
+        OK(store_attempt_failed(&f.pg, id.text, attempt, "w1",
+                                attempt < 6 ? RETRY_GIVEN_BACK : RETRY_NO_SANDBOX, "ends", &policy,
+                                &dead, &err));
+        cr_assert(!dead);
+    }
+}
+
+/* B115: the worker is killed while Postgres is away and results wait. */
+Test(worker, a_killed_worker_leaves_its_results_in_the_spool)
+{
+    struct server own = { .pid = 0 };
+    cr_assert_eq(postgres_start(&own), 0);
+    char url[320];
+    (void)snprintf(url, sizeof url, "%s dbname=postgres", own.url);
+    struct pg pg;
+    const struct template_info t = {
+        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
+    };
+    OK(pg_open(&pg, url, &err));
+    OK(pg_migrate(&pg, &err));
+    OK(store_template_put(&pg, &t, &err));
+    pid_t pid = start_worker_at("w1", url);
+    struct id ids[4];
+    for (int i = 0; i < 4; i++) {
+        ids[i] = submit_to(&pg, "{\"template\":\"python\",\"command\":[\"sleep\",\"300\"]}");
+    }
+    dispatch(&pg, 4, NULL);
+    while (fake_pool_leases(pool) < 1) {
+        sleep_ms(10);
+    }
+    server_end(&own, SIGINT);
+    char spool[64];
+    (void)snprintf(spool, sizeof spool, "%s/spool/results.0", home);
+    struct stat st = { .st_size = 0 };
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(20)) {
+        if (fake_pool_releases(pool) == 4 && stat(spool, &st) == 0 && st.st_size > 0) {
+            sleep_ms(300); /* the last of them too */
+            break;
+        }
+    }
+    cr_assert_gt(st.st_size, 0, "results are on disk");
+    kill_worker(pid);
+    pid = start_worker_at("w2", url); /* before Postgres is back: no order of start */
+    cr_assert_eq(postgres_start(&own), 0);
+    int done = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; done < 4 && mono_ms() < end; sleep_ms(50)) {
+        done = 0;
+        for (int i = 0; i < 4; i++) {
+            struct result_row row;
+            if (store_job(&pg, ids[i].text, &row, &err) == 0) {
+                done +=
+                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
+                result_row_done(&row);
+            }
+        }
+    }
+    cr_assert_eq(done, 4);
+    cr_assert_eq(fake_pool_leases(pool), 4, "nothing was run again");
+    expect_queue_empty();
+    cr_assert_eq(stat(spool, &st), 0);
+    for (int64_t end = mono_ms() + WAIT_MS; st.st_size > 0 && mono_ms() < end; sleep_ms(20)) {
+        cr_assert_eq(stat(spool, &st), 0);
+    }
+    cr_assert_eq(st.st_size, 0);
+    cr_assert_eq(end_worker(pid), 0);
+    pg_close(&pg);
+    server_remove(&own);
 }
 
 Test(worker, postgres_away_loses_nothing)
