@@ -95,7 +95,7 @@ static int look_after(struct scheduler *s, struct err *err)
         s->tidy_at_ms = now + SCHED_TIDY_MS;
     }
     if (rc >= 0 && now >= s->beat_at_ms) { /* last: everything before it has gone well */
-        rc = store_lead_beat(&s->pg, err);
+        rc = scheduler_watch_clock(s, err);
         rc = rc < 0 ? rc : queue_scheduler_beat(&s->queue, getpid(), SCHED_BEAT_TTL_MS, err);
         s->beat_at_ms = now + SCHED_BEAT_MS;
     }
@@ -132,6 +132,7 @@ static int wait_to_lead(struct scheduler *s, struct err *err)
     rc = leader_stand(&s->leader, &s->pg, err);
     if (rc == 0 && s->leader.leads) { /* what the one before left half done is found again */
         s->recover = s->announced = true;
+        s->clock_known = false;
         s->leases_at_ms = s->lost_at_ms = s->beat_at_ms = 0;
     }
     return rc;

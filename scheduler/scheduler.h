@@ -25,8 +25,9 @@
 #define SCHED_WORKERS_MS 500 /* how old the count of live slots may be */
 #define SCHED_BEAT_MS 1000   /* between two signs of life */
 #define SCHED_BEAT_TTL_MS 10000
-#define SCHED_EXPIRE_MAX 100 /* snapshots deleted at a time */
-#define SCHED_TIDY_MS 60000  /* between two looks for consumers that nobody is any more */
+#define SCHED_CLOCK_STEP_MS 500 /* the database's clock went back by more: a step */
+#define SCHED_EXPIRE_MAX 100    /* snapshots deleted at a time */
+#define SCHED_TIDY_MS 60000     /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
 #define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
 #define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
@@ -66,6 +67,8 @@ struct scheduler {
     int64_t slots, slots_at_ms, sweep_at_ms, due_at_ms, leases_at_ms, lost_at_ms, tidy_at_ms,
         beat_at_ms; /* mono_ms; due -1: none */
     int64_t intake_mean_bytes;
+    bool clock_known;
+    int64_t clock_ahead_ms; /* the database's clock, less mono_ms */
     struct template_slot templates[SCHED_TEMPLATES_MAX];
     int64_t n_submitted, n_rejected, n_dispatched, n_expired,
         n_requeued; /* since start; logged at the end */
@@ -102,6 +105,8 @@ MUST_CHECK int scheduler_dispatch(struct scheduler *s, struct err *err);
 /* leases.c */
 MUST_CHECK int scheduler_expire_claims(struct scheduler *s, struct err *err);
 MUST_CHECK int scheduler_requeue_lost(struct scheduler *s, struct err *err);
+/* clock_watch.c: notice a step back of the database's clock, and mend what waits because of it. */
+MUST_CHECK int scheduler_watch_clock(struct scheduler *s, struct err *err);
 /* templates.c: store_base_get; templates through a small cache, a tenant's snapshots not. */
 MUST_CHECK int scheduler_template(struct scheduler *s, const char *tenant, const char *name,
                                   struct template_info *ret_t, struct err *err);

@@ -21,7 +21,6 @@ static const struct statement lead = {
     "  AND pid = pg_backend_pid() AND (classid::int8 << 32 | objid::int8) = " LOCK ")"
     " OR pg_try_advisory_lock(" LOCK ")"
 };
-static const struct statement beat = { "lead_beat", "SELECT 1" };
 static_assert(LEADER_SILENT_MS == 3000, "as in SETTINGS_SQL");
 
 int store_lead(struct pg *pg, struct err *err)
@@ -33,11 +32,4 @@ int store_lead(struct pg *pg, struct err *err)
     cleanup_pgresult PGresult *res = NULL;
     rc = pg_run(pg, &lead, NULL, false, &res, err);
     return rc < 0 ? rc : *PQgetvalue(res, 0, 0) == 't';
-}
-
-int store_lead_beat(struct pg *pg, struct err *err)
-{
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &beat, NULL, false, NULL, err);
-    return rc < 0 ? rc : 0;
 }

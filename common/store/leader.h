@@ -7,5 +7,3 @@
 /* Take the lock with the session that pg has. 1: this session holds it now; 0: another one does.
  * Calling it again in a session that holds it is no harm. */
 MUST_CHECK int store_lead(struct pg *pg, struct err *err);
-/* Say something, so that the session is not silent. */
-MUST_CHECK int store_lead_beat(struct pg *pg, struct err *err);

@@ -15,6 +15,7 @@
 #include "common/store/queue_internal.h"
 
 #define RENEW_MAX 8192
+#define ACK_STEP 20 /* ids in one command: QUEUE_ARGS_MAX less its head */
 
 /* KEYS[1] stream; ARGV group, consumer, ids... -> array of 1 or 0 */
 static const char renew_script[] =
@@ -237,15 +238,19 @@ int queue_claim_renew(struct queue *q, const char *consumer, const char *const *
 
 int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err)
 {
-    int rc = queue_ensure(q, 0, err);
-    for (int i = 0; i < n && rc == 0; i++) {
+    int rc = queue_ensure(q, 0, err), sent = 0;
+    for (int i = 0; i < n && rc == 0; sent += 2) {
         struct args ack = { .n = 0 }, del = { .n = 0 };
-        args_strs(&ack, "XACK", KEY_READY, GROUP_WORKERS, stream_ids[i], NULL);
-        args_strs(&del, "XDEL", KEY_READY, stream_ids[i], NULL);
+        args_strs(&ack, "XACK", KEY_READY, GROUP_WORKERS, NULL);
+        args_strs(&del, "XDEL", KEY_READY, NULL);
+        for (int k = 0; k < ACK_STEP && i < n; k++, i++) {
+            args_str(&ack, stream_ids[i]);
+            args_str(&del, stream_ids[i]);
+        }
         rc = queue_append(q, &ack, err);
         rc = rc < 0 ? rc : queue_append(q, &del, err);
     }
-    return rc < 0 ? rc : queue_replies(q, 2 * n, NULL, err);
+    return rc < 0 ? rc : queue_replies(q, sent, NULL, err);
 }
 
 static void copy_reply(const redisReply *r, char *out, size_t room)
