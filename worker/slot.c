@@ -69,7 +69,7 @@ static void *slot_main(void *arg)
         bool saturated = had_job;
         int64_t wait_ms = had_job ? 0 : CLAIM_WAIT_MS;
         had_job = false;
-        int rc = queue_claim(&s->queue, s->shared->name, wait_ms, &claim, &err);
+        int rc = claims_take(s->shared->claims, &s->queue, s->shared->name, wait_ms, &claim, &err);
         if (rc < 0) {
             trouble(s->shared, "slots wait for Redis", &err);
             continue;

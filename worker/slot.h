@@ -9,6 +9,7 @@
 #include "common/base/config.h"
 #include "common/store/object.h"
 #include "common/store/queue.h"
+#include "worker/claims.h"
 #include "worker/commit.h"
 #include "worker/hot.h"
 #include "worker/inflight.h"
@@ -27,6 +28,7 @@ struct slot_shared {
     const struct config *config;
     const char *name; /* of the worker */
     struct inflight *inflight;
+    struct claims *claims;
     struct committer *committer;
     struct hot_park *park;        /* machines that batches share, between two jobs */
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/store/snapshots.h"
 
 #define VERSION 1
 #define ABSENT UINT64_MAX /* length of a string that is NULL */
@@ -234,6 +235,10 @@ int spool_entry_write(const struct commit_entry *e, const char *worker, struct b
     for (int i = 0; i < e->n_branches; i++) {
         put_branch(&p, &e->branches[i]);
     }
+    put_int(&p, e->n_snapshots);
+    for (int i = 0; i < e->n_snapshots; i++) { /* no pointers in it; its size is its version */
+        put_bytes(&p, &e->snapshots[i], sizeof e->snapshots[i]);
+    }
     return p.rc;
 }
 
@@ -264,6 +269,17 @@ static void get_entry(struct get *g, struct commit_entry *e, char *worker, size_
             e->n_branches = i + 1;
             get_branch(g, &e->branches[i]);
         }
+    }
+    int kept = get_count(g, JOB_TREE_NODES_MAX);
+    for (int i = 0; i < kept && !g->bad; i++) {
+        struct snapshot_row row;
+        const char *p = get_int(g) == (int64_t)sizeof row ? get_raw(g, sizeof row) : NULL;
+        if (!p) {
+            g->bad = true;
+            break;
+        }
+        memcpy(&row, p, sizeof row);
+        commit_entry_keep(e, &row);
     }
     g->bad = g->bad || g->at != g->end || !id_valid(e->claim.job_id) || e->claim.attempt < 1;
 }

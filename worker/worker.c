@@ -52,6 +52,7 @@ int worker_start(const struct config *config, job_script script, struct worker *
     w->shared.config = config;
     w->shared.name = w->name;
     w->shared.slots = slots;
+    w->shared.claims = claims_new();
     w->shared.script = script;
     w->shared.park = hot_park_new(config, slots);
     w->shared.inflight = inflight_new(slots + COMMIT_CLAIMS_MAX);
@@ -89,6 +90,25 @@ bool worker_drained(struct worker *w)
     return atomic_load(&w->shared.alive) == 0;
 }
 
+/* Claims that came when no slot wanted one any more. */
+static void give_back_claims(struct worker *w)
+{
+    struct claim claim;
+    while (w->shared.claims && claims_left(w->shared.claims, &claim)) {
+        if (!w->shared.committer || !commit_reserve(w->shared.committer, 0)) {
+            claim_done(&claim); /* it expires */
+            continue;
+        }
+        struct commit_entry *e = commit_entry_new();
+        e->ref = inflight_add(w->shared.inflight, claim.stream_id, claim.job_id, claim.attempt, -1);
+        e->claim = claim;
+        e->failed = true;
+        e->cause = RETRY_GIVEN_BACK;
+        (void)snprintf(e->reason, sizeof e->reason, "the worker ended before it had begun");
+        commit_push(w->shared.committer, e);
+    }
+}
+
 int worker_stop(struct worker *w, int64_t commit_wait_ms)
 {
     if (!w) {
@@ -103,10 +123,12 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
         slot_join(&w->slots[i]);
     }
     hot_park_free(w->shared.park);
+    give_back_claims(w);
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
     inflight_free(w->shared.inflight);
     kept_free(w->shared.kept);
+    claims_free(w->shared.claims);
     object_store_free(w->shared.objects);
     free(w->slots);
     free(w);

@@ -93,6 +93,9 @@ MUST_CHECK int queue_ready_depth(struct queue *q, int64_t *ret_unclaimed, int64_
  * Malformed entries are acknowledged and skipped. */
 MUST_CHECK int queue_claim(struct queue *q, const char *consumer, int64_t block_ms,
                            struct claim *ret_claim, struct err *err);
+/* The same for up to max at once; returns how many. */
+MUST_CHECK int queue_claims(struct queue *q, const char *consumer, int64_t block_ms,
+                            struct claim *ret_claims, int max, struct err *err);
 /* Renew claims (delivery number + 1 by the same consumer, only where that consumer still owns it).
  * ret_owned[i] false: lost to another. */
 MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer,

@@ -155,15 +155,40 @@ static bool read_claim(const redisReply *fields, struct claim *c)
     return true;
 }
 
-int queue_claim(struct queue *q, const char *consumer, int64_t block_ms, struct claim *ret_claim,
-                struct err *err)
+/* What is no job's entry is acknowledged and left out. */
+static int take_claims(struct queue *q, const redisReply *entries, struct claim *ret_claims,
+                       int max, struct err *err)
 {
-    assert(block_ms >= 0);
+    int n = 0;
+    for (size_t i = 0; i < entries->elements && n < max; i++) {
+        struct claim c = { .spec = NULL };
+        const redisReply *fields = entry_fields(entries->element[i], c.stream_id);
+        if (fields && read_claim(fields, &c)) {
+            ret_claims[n++] = c;
+            continue;
+        }
+        const char *ids[] = { c.stream_id };
+        int rc = fields ? queue_claim_ack(q, ids, 1, err) : queue_bad_reply(err, "XREADGROUP");
+        if (rc < 0) {
+            while (n > 0) { /* their claims expire */
+                claim_done(&ret_claims[--n]);
+            }
+            return rc;
+        }
+    }
+    return n;
+}
+
+int queue_claims(struct queue *q, const char *consumer, int64_t block_ms, struct claim *ret_claims,
+                 int max, struct err *err)
+{
+    assert(block_ms >= 0 && max > 0);
     int64_t until = mono_ms() + block_ms;
     for (;;) {
         int64_t left = until - mono_ms();
         struct args a = { .n = 0 };
-        args_strs(&a, "XREADGROUP", "GROUP", GROUP_WORKERS, consumer, "COUNT", "1", NULL);
+        args_strs(&a, "XREADGROUP", "GROUP", GROUP_WORKERS, consumer, "COUNT", NULL);
+        args_int(&a, max);
         if (left > 0) {
             args_str(&a, "BLOCK");
             args_int(&a, left);
@@ -175,26 +200,21 @@ int queue_claim(struct queue *q, const char *consumer, int64_t block_ms, struct 
             return rc;
         }
         const redisReply *entries = stream_entries(r);
-        if (!entries || entries->elements == 0) {
-            if (mono_ms() >= until) {
-                return 0;
+        if (entries && entries->elements > 0) {
+            rc = take_claims(q, entries, ret_claims, max, err);
+            if (rc != 0) {
+                return rc;
             }
-            continue; /* the stream went away and was made anew */
-        }
-        struct claim c = { .spec = NULL };
-        const redisReply *fields = entry_fields(entries->element[0], c.stream_id);
-        if (!fields) {
-            return queue_bad_reply(err, "XREADGROUP");
-        }
-        if (read_claim(fields, &c)) {
-            *ret_claim = c;
-            return 1;
-        }
-        const char *ids[] = { c.stream_id };
-        if ((rc = queue_claim_ack(q, ids, 1, err)) < 0) {
-            return rc;
-        }
+        } else if (mono_ms() >= until) {
+            return 0;
+        } /* else the stream went away and was made anew */
     }
+}
+
+int queue_claim(struct queue *q, const char *consumer, int64_t block_ms, struct claim *ret_claim,
+                struct err *err)
+{
+    return queue_claims(q, consumer, block_ms, ret_claim, 1, err);
 }
 
 static int renew_one(struct queue *q, const char *consumer, const char *const *ids, int n,

@@ -1,0 +1,120 @@
+#include "worker/claims.h"
+
+#include <assert.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+
+struct claims {
+    pthread_mutex_t lock;
+    pthread_cond_t news;
+    bool reading;
+    int waiting; /* slots in claims_take */
+    struct claim ready[CLAIMS_READ_MAX];
+    int first, n;
+};
+
+struct claims *claims_new(void)
+{
+    struct claims *c = calloc(1, sizeof *c);
+    pthread_condattr_t attr;
+    if (!c) {
+        abort();
+    }
+    int rc = pthread_condattr_init(&attr);
+    assert(rc == 0);
+    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    assert(rc == 0);
+    rc = pthread_mutex_init(&c->lock, NULL);
+    assert(rc == 0);
+    rc = pthread_cond_init(&c->news, &attr);
+    assert(rc == 0);
+    (void)rc;
+    (void)pthread_condattr_destroy(&attr);
+    return c;
+}
+
+void claims_free(struct claims *c)
+{
+    if (c) {
+        assert(c->n == 0 && c->waiting == 0);
+        (void)pthread_mutex_destroy(&c->lock);
+        (void)pthread_cond_destroy(&c->news);
+        free(c);
+    }
+}
+
+/* With the lock held. */
+static bool pop(struct claims *c, struct claim *ret_claim)
+{
+    if (c->n == 0) {
+        return false;
+    }
+    *ret_claim = c->ready[c->first++];
+    c->n--;
+    return true;
+}
+
+bool claims_left(struct claims *c, struct claim *ret_claim)
+{
+    (void)pthread_mutex_lock(&c->lock);
+    bool had = pop(c, ret_claim);
+    (void)pthread_mutex_unlock(&c->lock);
+    return had;
+}
+
+/* With the lock held, let go while reading. */
+static int read_some(struct claims *c, struct queue *q, const char *consumer, int64_t wait_ms,
+                     struct claim *ret_claim, struct err *err)
+{
+    struct claim got[CLAIMS_READ_MAX];
+    int want = c->waiting < CLAIMS_READ_MAX ? c->waiting : CLAIMS_READ_MAX;
+    assert(c->n == 0 && !c->reading);
+    c->reading = true;
+    (void)pthread_mutex_unlock(&c->lock);
+    int rc = queue_claims(q, consumer, wait_ms, got, want, err);
+    (void)pthread_mutex_lock(&c->lock);
+    c->reading = false;
+    c->first = 0;
+    for (int i = 1; i < rc; i++) {
+        c->ready[c->n++] = got[i];
+    }
+    if (rc > 0) {
+        *ret_claim = got[0];
+    }
+    /* One for each claim, and one that reads on. */
+    for (int i = 0; i <= c->n; i++) {
+        (void)pthread_cond_signal(&c->news);
+    }
+    return rc > 0 ? 1 : rc;
+}
+
+int claims_take(struct claims *c, struct queue *q, const char *consumer, int64_t wait_ms,
+                struct claim *ret_claim, struct err *err)
+{
+    int64_t until_us = mono_us() + wait_ms * 1000;
+    struct timespec until = { .tv_sec = until_us / 1000000, .tv_nsec = until_us % 1000000 * 1000 };
+    int rc = 0, late = 0;
+    (void)pthread_mutex_lock(&c->lock);
+    c->waiting++;
+    for (;;) {
+        if (pop(c, ret_claim)) {
+            rc = 1;
+            break;
+        }
+        if (!c->reading) {
+            int64_t left_ms = (until_us - mono_us()) / 1000;
+            rc = read_some(c, q, consumer, left_ms > 0 ? left_ms : 0, ret_claim, err);
+            break;
+        }
+        if (late || wait_ms == 0) {
+            break;
+        }
+        late = pthread_cond_timedwait(&c->news, &c->lock, &until);
+    }
+    c->waiting--;
+    (void)pthread_mutex_unlock(&c->lock);
+    return rc;
+}
