@@ -79,31 +79,55 @@ Test(events, from_the_beginning_and_from_the_middle)
     cr_assert_eq(store_events(&f.pg, "another", 0, 10, WAIT_MS, rest, &next, &err), 0);
 }
 
+#define LATE "00000000-0000-7000-8000-000000000001"
+
+/* A connection that has written an end and has not committed it. */
+static void end_late(struct pg *late)
+{
+    static const char *const all[] = {
+        "BEGIN",
+        "INSERT INTO jobs (id, tenant, template, spec, spec_hash, state, verdict)"
+        " VALUES ('" LATE "', 'default', 'python', '{}', '', 'completed', 'accepted')",
+        "INSERT INTO results (job_id, attempt, verdict, detail, stdout_head, stdout_tail,"
+        " stderr_head, stderr_tail) VALUES ('" LATE "', 1, 'accepted', '{}', '', '', '', '')"
+    };
+    OK(pg_open(late, f.pg_url, &err));
+    for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
+        PGresult *res = PQexec(late->conn, all[i]);
+        cr_assert_eq(PQresultStatus(res), PGRES_COMMAND_OK, "%s", PQresultErrorMessage(res));
+        PQclear(res);
+    }
+}
+
 /* A transaction that took its number first and commits last must not be passed over. */
 Test(events, a_late_commit_is_waited_for)
 {
     struct pg late;
-    OK(pg_open(&late, f.pg_url, &err));
     finish(&f.pg, 1, "w");
-    PQclear(PQexec(late.conn, "BEGIN"));
-    PQclear(PQexec(late.conn,
-                   "INSERT INTO jobs (id, tenant, template, spec, spec_hash, state, verdict)"
-                   " VALUES ('00000000-0000-7000-8000-000000000001', 'default', 'python', '{}', "
-                   "'', 'completed', 'accepted')"));
-    PGresult *res =
-        PQexec(late.conn, "INSERT INTO results (job_id, attempt, verdict, detail, stdout_head,"
-                          " stdout_tail, stderr_head, stderr_tail) VALUES"
-                          " ('00000000-0000-7000-8000-000000000001', 1, 'accepted', '{}', '', '',"
-                          " '', '')");
-    cr_assert_eq(PQresultStatus(res), PGRES_COMMAND_OK, "%s", PQresultErrorMessage(res));
-    PQclear(res);
+    end_late(&late);
     finish(&f.pg, 1, "w");
     struct event_row rows[10];
     int64_t next = 0;
     cr_assert_eq(store_events(&f.pg, NULL, 0, 10, 50, rows, &next, &err), -ERR_TIMEOUT);
     PQclear(PQexec(late.conn, "COMMIT"));
     cr_assert_eq(store_events(&f.pg, NULL, 0, 10, WAIT_MS, rows, &next, &err), 3, "%s", err.text);
-    cr_assert_str_eq(rows[1].job_id, "00000000-0000-7000-8000-000000000001");
+    cr_assert_str_eq(rows[1].job_id, LATE);
+    pg_close(&late);
+}
+
+/* Nor one that is the newest of all: no other has ended since it took its id. */
+Test(events, the_newest_transaction_is_waited_for)
+{
+    struct pg late;
+    finish(&f.pg, 1, "w");
+    end_late(&late);
+    struct event_row rows[10];
+    int64_t next = 0;
+    cr_assert_eq(store_events(&f.pg, NULL, 0, 10, 50, rows, &next, &err), -ERR_TIMEOUT);
+    cr_assert_eq(next, 0);
+    PQclear(PQexec(late.conn, "COMMIT"));
+    cr_assert_eq(store_events(&f.pg, NULL, 0, 10, WAIT_MS, rows, &next, &err), 2, "%s", err.text);
+    cr_assert_str_eq(rows[1].job_id, LATE);
     pg_close(&late);
 }
 
