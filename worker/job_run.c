@@ -115,7 +115,6 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
                struct moments *m, struct err *err)
 {
     struct job_result *r = &e->result;
-    m->trace = &s->session.trace;
     if (spec->isolation == ISOLATION_SHARED && spec->tree->n == 1) {
         m->trace = &m->shared_trace;
         return shared_run(s, spec, saturated, lease_patiently, e, &m->leased_us, &m->released_us,
@@ -194,7 +193,7 @@ static int open_secrets(const struct slot *s, const char *tenant, struct job_spe
 
 void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool saturated)
 {
-    struct moments m = { .claimed_us = mono_us() };
+    struct moments m = { .claimed_us = mono_us(), .trace = &s->session.trace };
     struct commit_entry *e = commit_entry_new();
     e->cause = RETRY_BROKEN;
     e->claim = *claim;
