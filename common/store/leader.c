@@ -5,7 +5,7 @@
 #include "common/base/cleanup.h"
 #include "common/store/pg_internal.h"
 
-#define LOCK "7310579512230482" /* any constant of our own; the migrations have the one before */
+#define LOCK "7310579512230490" /* a constant of our own: no other lock of ours has it */
 
 /* Settings that a server does not know (idle_session_timeout came with version 14) are left out. On
  * a Unix socket the keepalives are ignored. */

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include "common/store/usage.h"
+#include "common/store/leader.h"
 #include "tests/integration/ledger_case.h"
 
 FIXTURE_MAIN
@@ -171,6 +172,19 @@ Test(ledger, an_open_transaction_delays_sealing)
     cr_assert_eq(seal_rest(&s), 2);
     cr_assert_eq(store_seal(&f.pg, &s, &err), 0);
     pg_close(&slow);
+    CLEAN();
+}
+
+/* The scheduler that leads holds a lock of its session; its keeper seals by another. */
+Test(ledger, a_leader_does_not_keep_lines_from_being_sealed)
+{
+    struct pg leader;
+    OK(pg_open(&leader, f.pg_url, &err));
+    cr_assert_eq(store_lead(&leader, &err), 1);
+    run_job(&f.pg, "default", DAY1, 500, VERDICT_ACCEPTED, NULL);
+    cr_assert_eq(seal_all(), 2);
+    cr_assert_eq(store_lead(&leader, &err), 1);
+    pg_close(&leader);
     CLEAN();
 }
 
