@@ -112,7 +112,8 @@ static int one_latency(struct bench *b, struct latency *l, bool record, struct e
     }
     int64_t start_us = mono_us();
     rc = store_submit(&b->pg, b->config.tenant_default, NULL, NULL, 0, &item, 1, true, err);
-    rc = rc < 0 ? rc : queue_wake(&b->wake, err);
+    rc =
+        rc < 0 ? rc : queue_wake_for(&b->wake, b->config.tenant_default, b->spec->priority, 1, err);
     int64_t submitted_us = mono_us();
     rc = rc < 0 ? rc : wait_finished(b, item.ret_id.text, err);
     int64_t end_us = mono_us();

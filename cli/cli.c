@@ -120,6 +120,8 @@ int cli_exit_code(const struct err *err)
     case ERR_TOO_LARGE:
     case ERR_USAGE:
         return CLI_USAGE;
+    case ERR_LIMIT:
+        return CLI_COME_BACK;
     case ERR_UNAVAILABLE:
         return CLI_UNREACHABLE;
     default:
@@ -159,6 +161,10 @@ int cli_fail(const struct cli *cli, const struct err *err)
 {
     (void)fflush(stdout);
     (void)fprintf(stderr, "brood: %s\n", err->text);
+    if (cli->json && err->code == ERR_LIMIT) { /* for whoever tries again by itself */
+        (void)printf("{\"error\":\"%s\",\"retry_after_ms\":%ld}\n", err_word(err->code),
+                     err->retry_after_ms);
+    }
     if (err->code == ERR_UNAVAILABLE && !cli_say_full_disk(cli)) {
         (void)fprintf(
             stderr,

@@ -22,6 +22,7 @@ enum cli_exit {
     CLI_USAGE = 2,         /* command line or input is wrong */
     CLI_UNREACHABLE = 3,   /* Redis, Postgres or vmpool is not there */
     CLI_OTHER = 4,         /* anything else that failed */
+    CLI_COME_BACK = 5, /* a cap of the tenant's: nothing is wrong, it can be tried again later */
 };
 
 struct cli {

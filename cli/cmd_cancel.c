@@ -1,18 +1,24 @@
-/* brood cancel: take back what has not ended of a batch. */
+/* brood cancel: take back a job, or what has not ended of a batch. */
+#include <assert.h>
 #include <string.h>
 #include <jansson.h>
 
 #include "cli/cli.h"
+#include "common/store/cancel.h"
 #include "common/store/jobs.h"
 
 #define CANCEL_STEP 500 /* jobs of one transaction */
 #define BATCHES_MAX 1000
 
-enum { OPT_NAME = 0x2101 };
+enum { OPT_NAME = 0x2101, OPT_JOB };
 
 struct opts {
     struct cli_opts base;
-    const char *name;
+    const char *name, *job;
+};
+
+struct counts {
+    int cancelled, ending; /* at once; told to its worker */
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state)
@@ -22,9 +28,16 @@ static error_t parse(int key, char *arg, struct argp_state *state)
     case OPT_NAME:
         o->name = arg;
         return 0;
+    case OPT_JOB:
+        if (!id_valid(arg)) {
+            argp_error(state, "--job: must be the id of a job");
+        }
+        o->job = arg;
+        return 0;
     case ARGP_KEY_END:
-        if (!o->base.arg == !o->name) {
-            argp_error(state, "which batch? (an id as printed by brood submit, latest, or --name)");
+        if (!!o->base.arg + !!o->name + !!o->job != 1) {
+            argp_error(state, "what? (a batch's id as printed by brood submit, latest, --name, or "
+                              "--job)");
         }
         return 0;
     default:
@@ -37,6 +50,7 @@ static const struct argp_option options[] = {
       .key = OPT_NAME,
       .arg = "TEXT",
       .doc = "every batch of this name (brood submit --name) that has not ended" },
+    { .name = "job", .key = OPT_JOB, .arg = "ID", .doc = "one job" },
     { 0 }
 };
 
@@ -44,43 +58,78 @@ static const struct argp argp = {
     .options = options,
     .parser = parse,
     .args_doc = "[BATCH|latest]",
-    .doc = "Take back the jobs of a batch that have not ended: their verdict becomes cancelled, "
-           "nothing is billed for them. Verdicts that are there stay.\v"
-           "A machine that is running one of them is ended within a heartbeat of its worker.\n\n"
+    .doc = "Take back the jobs of a batch that have not ended, or one job. Those that wait end at "
+           "once and cost nothing; those that run end within a second, with the verdict cancelled, "
+           "and are billed up to that moment. Verdicts that are there stay.\v"
            "Examples:\n"
            "  brood cancel latest\n"
-           "  brood cancel --name nightly --json\n",
+           "  brood cancel --name nightly --json\n"
+           "  brood cancel --job 01939d3a-7c3e-7000-8000-0123456789ab\n",
     .children = cli_globals,
 };
 
-/* Tell Redis; that is for speed only: what stays on the ready stream commits nothing. */
-static int forget(struct queue *q, const struct id *ids, int n, struct err *err)
+/* Tell Redis; that is for speed only: the scheduler says it again. */
+static int tell(struct pg *pg, struct queue *q, const struct cancelled *rows, int n,
+                struct counts *c, struct err *err)
 {
-    const char *texts[CANCEL_STEP];
+    struct id flying[CANCEL_STEP];
     struct finished_event events[CANCEL_STEP];
+    int n_flying = 0, n_events = 0;
     for (int i = 0; i < n; i++) {
-        texts[i] = ids[i].text;
-        events[i] = (struct finished_event){ ids[i].text, verdict_word(VERDICT_CANCELLED) };
+        if (rows[i].ended) {
+            events[n_events++] =
+                (struct finished_event){ rows[i].id.text, verdict_word(VERDICT_CANCELLED) };
+        } else {
+            flying[n_flying++] = rows[i].id;
+        }
     }
-    int rc = queue_ready_drop(q, texts, n, err);
-    return rc < 0 ? rc : queue_events_finished(q, events, n, err);
+    int rc = n_events > 0 ? queue_events_finished(q, events, n_events, err) : 0;
+    int here = rc < 0 || n_flying == 0 ? rc : cancel_tell(pg, q, flying, n_flying, err);
+    if (here > 0) {
+        c->cancelled += here;
+        c->ending -= here;
+    }
+    return here < 0 ? here : 0;
 }
 
-/* Returns how many jobs of the batch were cancelled. */
-static int cancel_batch(struct pg *pg, struct queue *q, const char *batch, bool *redis_ok,
-                        struct err *err)
+static int cancel_all(struct pg *pg, struct queue *q, const char *batch, const char *job,
+                      bool *redis_ok, struct counts *c, struct err *err)
 {
-    static struct id ids[CANCEL_STEP];
-    int total = 0, n;
-    while ((n = store_cancel(pg, batch, CANCEL_STEP, ids, err)) > 0) {
-        total += n;
+    static struct cancelled rows[CANCEL_STEP];
+    static_assert(CANCEL_STEP <= QUEUE_DROP_MAX, "told at once");
+    int n;
+    while ((n = store_cancel(pg, batch, job, CANCEL_STEP, rows, err)) > 0) {
+        for (int i = 0; i < n; i++) {
+            c->cancelled += rows[i].ended;
+            c->ending += !rows[i].ended;
+        }
         struct err redis_err;
-        if (*redis_ok && forget(q, ids, n, &redis_err) < 0) {
+        if (*redis_ok && tell(pg, q, rows, n, c, &redis_err) < 0) {
             *redis_ok = false;
             (void)fprintf(stderr, "brood: cancelled, but Redis was not told: %s\n", redis_err.text);
         }
     }
-    return n < 0 ? n : total;
+    return n;
+}
+
+/* Its state, for the error: there is no such job. */
+static int job_there(struct pg *pg, const char *job, struct err *err)
+{
+    struct result_row row;
+    int rc = store_job(pg, job, &row, err);
+    if (rc == 0) {
+        result_row_done(&row);
+    }
+    return rc;
+}
+
+static void say(const struct cli *cli, const char *what, const char *id, const struct counts *c)
+{
+    if (!cli->json) {
+        (void)printf("%s %s: %d job%s cancelled", what, id, c->cancelled,
+                     c->cancelled == 1 ? "" : "s");
+        (void)(c->ending > 0 ? printf(", %d running told to end\n", c->ending) : printf("\n"));
+    }
 }
 
 int cmd_cancel(struct cli *cli, int argc, char **argv)
@@ -98,7 +147,10 @@ int cmd_cancel(struct cli *cli, int argc, char **argv)
     if (queue_open(&q, cli->config.redis_url, &err) < 0 || queue_setup(&q, &err) < 0) {
         return cli_fail(cli, &err);
     }
-    if (o.base.arg) {
+    if (o.job) {
+        rc = job_there(&pg, o.job, &err);
+        memcpy(batches[0].text, o.job, ID_TEXT_BYTES);
+    } else if (o.base.arg) {
         struct batch_counts counts; /* for its error: no such batch */
         rc = cli_batch_id(cli, &pg, o.base.arg, &batches[0], &err);
         rc = rc < 0 ? rc : store_batch_counts(&pg, batches[0].text, &counts, &err);
@@ -110,21 +162,24 @@ int cmd_cancel(struct cli *cli, int argc, char **argv)
         return cli_fail(cli, &err);
     }
     bool redis_ok = true;
-    long long total = 0;
+    long long total = 0, ending = 0;
+    const char *what = o.job ? "job" : "batch";
     json_t *list = json_array();
     for (int i = 0; i < n; i++) {
-        if ((rc = cancel_batch(&pg, &q, batches[i].text, &redis_ok, &err)) < 0) {
+        struct counts c = { 0 };
+        const char *id = batches[i].text;
+        if ((rc = cancel_all(&pg, &q, o.job ? NULL : id, o.job, &redis_ok, &c, &err)) < 0) {
             json_decref(list);
             return cli_fail(cli, &err);
         }
-        total += rc;
-        (void)json_array_append_new(
-            list, json_pack("{s:s, s:i}", "batch", batches[i].text, "cancelled", rc));
-        if (!cli->json) {
-            (void)printf("batch %s: %d job%s cancelled\n", batches[i].text, rc, rc == 1 ? "" : "s");
-        }
+        total += c.cancelled;
+        ending += c.ending;
+        (void)json_array_append_new(list, json_pack("{s:s, s:i, s:i}", what, id, "cancelled",
+                                                    c.cancelled, "ending", c.ending));
+        say(cli, what, id, &c);
     }
-    json_t *root = json_pack("{s:o, s:I}", "batches", list, "cancelled", (json_int_t)total);
+    json_t *root = json_pack("{s:o, s:I, s:I}", o.job ? "jobs" : "batches", list, "cancelled",
+                             (json_int_t)total, "ending", (json_int_t)ending);
     if (cli->json && root) {
         (void)json_dumpf(root, stdout, JSON_COMPACT);
         (void)putchar('\n');

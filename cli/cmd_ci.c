@@ -170,7 +170,7 @@ static int submit_spec(struct ci *c, struct job_spec *spec, const struct templat
     struct submit_item item = { .spec = spec };
     c->batch = id_new(); /* so that cancel and report have something to name */
     rc = store_submit(&c->pg, tenant, c->batch.text, "ci", 0, &item, 1, true, err);
-    rc = rc < 0 ? rc : queue_wake(&c->queue, err);
+    rc = rc < 0 ? rc : queue_wake_for(&c->queue, tenant, spec->priority, 1, err);
     c->job = item.ret_id;
     return rc < 0 ? rc : 0;
 }

@@ -355,7 +355,8 @@ static int submit_one(struct session *s, struct job_spec *spec, struct err *err)
         (rc = job_check_template(spec, &t, err)) < 0 || (rc = cli_seal(s->cli, spec, err)) < 0 ||
         (rc = store_submit(&s->pg, s->cli->config.tenant_default, NULL, NULL, 0, &item, 1, true,
                            err)) < 0 ||
-        (rc = queue_wake(&s->queue, err)) < 0) {
+        (rc = queue_wake_for(&s->queue, s->cli->config.tenant_default, spec->priority, 1, err)) <
+            0) {
         return rc;
     }
     s->job = item.ret_id;

@@ -11,8 +11,11 @@
 #include "cli/progress.h"
 #include "common/base/cleanup.h"
 #include "common/store/jobs.h"
+#include "common/store/tenants.h"
 
 #define WORKERS_MAX 256
+#define TENANTS_MAX 200
+#define TENANTS_SHOWN 12
 #define POOL_TIMEOUT_MS 2000
 
 static const struct argp argp = {
@@ -50,6 +53,31 @@ static void add_processes(struct report *r)
     (void)json_object_set_new(r->root, "processes", list);
 }
 
+static void add_tenants(struct report *r, struct pg *pg)
+{
+    static struct activity_row rows[TENANTS_MAX];
+    struct err err;
+    int n = store_activity(pg, TENANTS_MAX, rows, &err);
+    if (n < 0) {
+        fault(r, "tenants", &err);
+        return;
+    }
+    json_t *list = json_array();
+    for (int i = 0; i < n; i++) {
+        const struct activity_row *t = &rows[i];
+        (void)json_array_append_new(
+            list, json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:f, s:b}", "tenant",
+                            t->tenant, "weight", (json_int_t)t->weight, "high",
+                            (json_int_t)t->waiting[PRIORITY_HIGH], "normal",
+                            (json_int_t)t->waiting[PRIORITY_NORMAL], "bulk",
+                            (json_int_t)t->waiting[PRIORITY_BULK], "in_flight",
+                            (json_int_t)t->in_flight, "jobs_per_minute",
+                            (json_int_t)t->jobs_per_minute, "slot_ms", (json_int_t)t->slot_ms,
+                            "share", t->share_milli / 1000.0, "stopped", t->stopped));
+    }
+    (void)json_object_set_new(r->root, "tenants", list);
+}
+
 static void add_postgres(struct report *r)
 {
     struct err err;
@@ -70,6 +98,7 @@ static void add_postgres(struct report *r)
                               q.oldest_queued_ms < 0 ? json_null()
                                                      : json_integer(q.oldest_queued_ms));
     (void)json_object_set_new(r->root, "queue", queue);
+    add_tenants(r, &pg);
     json_t *latest = json_null();
     if (store_latest_batch(&pg, r->cli->config.tenant_default, &batch, &err) == 0 &&
         store_batch_counts(&pg, batch.text, &b, &err) == 0) {
@@ -191,6 +220,30 @@ static void print_queue(const json_t *q)
                  num(q, "completed"), num(q, "dead"), *age ? "; oldest waits " : "", age);
 }
 
+static void print_tenants(const json_t *list)
+{
+    size_t i, n = json_array_size(list);
+    json_t *t;
+    if (print_error(list, "tenants") || n == 0) {
+        return;
+    }
+    (void)printf("tenants    %-20s %6s %8s %8s %8s %9s %8s %6s\n", "", "weight", "high", "normal",
+                 "bulk", "in flight", "jobs/min", "share");
+    json_array_foreach(list, i, t)
+    {
+        if (i == TENANTS_SHOWN) {
+            (void)printf("  and %zu more%s: brood status --json, brood tenant list\n", n - i,
+                         n == TENANTS_MAX ? " or more" : "");
+            break;
+        }
+        (void)printf("  %-29s %6lld %8lld %8lld %8lld %9lld %8lld %5.1f%%%s\n", str(t, "tenant"),
+                     num(t, "weight"), num(t, "high"), num(t, "normal"), num(t, "bulk"),
+                     num(t, "in_flight"), num(t, "jobs_per_minute"),
+                     100 * json_real_value(json_object_get(t, "share")),
+                     json_is_true(json_object_get(t, "stopped")) ? "  stopped" : "");
+    }
+}
+
 static void print_text(const struct report *r)
 {
     size_t i;
@@ -203,6 +256,7 @@ static void print_text(const struct report *r)
     }
     (void)printf("%s\n", json_array_size(list) ? "" : " none of this home");
     print_queue(json_object_get(r->root, "queue"));
+    print_tenants(json_object_get(r->root, "tenants"));
     const json_t *ready = json_object_get(r->root, "ready");
     if (!print_error(ready, "redis")) {
         (void)printf("ready      %lld unclaimed, %lld claimed\n", num(ready, "unclaimed"),

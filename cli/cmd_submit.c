@@ -96,7 +96,8 @@ struct submission {
     struct template_info templates[TEMPLATES_MAX];
     char template_names[TEMPLATES_MAX][JOB_TEMPLATE_MAX + 1];
     int n_templates;
-    int good, bad, conflicts, duplicates, submitted;
+    int good, bad, conflicts, duplicates, submitted, refused;
+    struct err why; /* of the last that a cap of the tenant's refused */
     struct id batch;
     bool report; /* print what is wrong with lines: in the first pass */
     /* the chunk */
@@ -223,7 +224,10 @@ static int flush_chunk(struct submission *s, struct err *err)
                           s->submitted, s->items, s->n_items, !s->o->skip_invalid, err);
     int added = 0;
     for (int i = 0; i < s->n_items; i++) {
-        if (s->items[i].ret_error.code) {
+        if (s->items[i].ret_error.code == ERR_LIMIT) {
+            s->refused++;
+            s->why = s->items[i].ret_error;
+        } else if (s->items[i].ret_error.code) {
             if (s->conflicts++ < BAD_LINES_SHOWN_MAX) {
                 (void)fprintf(stderr, "%s:%d: %s\n", shown_file(s), s->line_numbers[i],
                               s->items[i].ret_error.text);
@@ -343,6 +347,11 @@ static int submit_all(struct submission *s, struct err *err)
         if (s->submitted == 0) {
             return err_prefix(err, "nothing was submitted");
         }
+    }
+    if (rc == 0 && s->refused > 0) {
+        *err = s->why;
+        return err_prefix(err, "batch %s: %d jobs were submitted, %d were not", s->batch.text,
+                          s->good, s->refused);
     }
     if (rc < 0 && s->submitted > 0) {
         return err_prefix(err, "batch %s: the first %d jobs were submitted, then", s->batch.text,

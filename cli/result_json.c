@@ -142,6 +142,10 @@ json_t *result_to_json(const struct result_row *row)
     (void)json_object_set_new(obj, "cost_nanousd", json_integer(row->cost_nanousd));
     (void)json_object_set_new(obj, "measured_ms", json_integer(row->measured_ms));
     (void)json_object_set_new(obj, "charged_ms", json_integer(row->charged_ms));
+    json_t *tries = row->tries ? json_loads(row->tries, 0, NULL) : NULL;
+    if (tries) {
+        (void)json_object_set_new(obj, "tries", tries);
+    }
     if (row->last_error) {
         (void)json_object_set_new(obj, "last_error", json_string(row->last_error));
     }

@@ -168,17 +168,36 @@ static int submit(struct scheduler *s, const struct candidate *c, int n, struct 
             }
         } else {
             s->n_submitted++;
+            if (!items[i].ret_duplicate) {
+                scheduler_announce(s, c[i].tenant, c[i].spec->priority, 1);
+            }
         }
     }
     return 0;
+}
+
+/* Work came, or was done: both may make something ready. */
+static void take_note(struct scheduler *s, const struct intake_entry *e)
+{
+    const struct intake_note *note = &e->note;
+    if (e->done) {
+        if (note->tenant[0] && note->jobs > 0) {
+            pick_done(s->pick, note->tenant, note->priority, note->jobs, note->slot_us);
+        }
+    } else if (note->tenant[0] && note->jobs > 0) {
+        scheduler_announce(s, note->tenant, note->priority, note->jobs);
+    } else {
+        s->counts_at_ms = 0; /* whose it is has to be counted */
+    }
+    s->announced = true;
 }
 
 static int process(struct scheduler *s, const struct intake_entry *entries, int n,
                    struct candidate *c, int *n_c, struct err *err)
 {
     for (int i = 0; i < n; i++) {
-        if (entries[i].wake && !entries[i].job) {
-            s->announced = true;
+        if (!entries[i].job && (entries[i].wake || entries[i].done)) {
+            take_note(s, &entries[i]);
             continue;
         }
         struct err why;

@@ -2,6 +2,7 @@
 
 #include <assert.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -18,13 +19,28 @@ void scheduler_init(struct scheduler *s, const struct config *config)
     s->recover = true;
     s->announced = true;
     s->due_at_ms = -1;
+    s->activity = calloc(PICK_TENANTS_MAX, sizeof *s->activity); /* untouched pages cost nothing */
+    if (!s->activity) {
+        abort();
+    }
 }
 
 void scheduler_done(struct scheduler *s)
 {
+    pick_free(s->pick);
+    free(s->activity);
     queue_close(&s->queue);
     pg_close(&s->pg);
     lease_watch_done(&s->leases);
+}
+
+/* Others may have had the say meanwhile: everything is counted again. */
+static void begin_anew(struct scheduler *s)
+{
+    pick_free(s->pick);
+    s->pick = pick_new();
+    s->counts_at_ms = s->terms_at_ms = s->recount_at_ms = s->ends_at_ms = 0;
+    s->announced = true;
 }
 
 int scheduler_connect(struct scheduler *s, struct err *err)
@@ -44,6 +60,7 @@ int scheduler_connect(struct scheduler *s, struct err *err)
         return err_set(err, ERR_UNAVAILABLE,
                        "Postgres has no schema of brood's yet: run `brood migrate`");
     }
+    begin_anew(s);
     rc = queue_setup(&s->queue, err);
     return rc < 0 ? rc : leader_stand(&s->leader, &s->pg, err);
 }
@@ -94,6 +111,14 @@ static int look_after(struct scheduler *s, struct err *err)
         rc = rc < 0 ? rc : store_snapshots_expire(&s->pg, SCHED_EXPIRE_MAX, err);
         s->tidy_at_ms = now + SCHED_TIDY_MS;
     }
+    if (rc >= 0 && now >= s->ends_at_ms) {
+        rc = scheduler_ends(s, err);
+        s->ends_at_ms = now + (rc == SCHED_ENDS_MAX ? 0 : SCHED_SWEEP_MS);
+    }
+    if (rc >= 0 && now >= s->activity_at_ms) {
+        rc = scheduler_report(s, err);
+        s->activity_at_ms = now + SCHED_ACTIVITY_MS;
+    }
     if (rc >= 0 && now >= s->beat_at_ms) { /* last: everything before it has gone well */
         rc = scheduler_watch_clock(s, err);
         rc = rc < 0 ? rc : queue_scheduler_beat(&s->queue, getpid(), SCHED_BEAT_TTL_MS, err);
@@ -131,7 +156,8 @@ static int wait_to_lead(struct scheduler *s, struct err *err)
     sleep_ms(LEADER_TRY_MS);
     rc = leader_stand(&s->leader, &s->pg, err);
     if (rc == 0 && s->leader.leads) { /* what the one before left half done is found again */
-        s->recover = s->announced = true;
+        s->recover = true;
+        begin_anew(s);
         s->clock_known = false;
         s->leases_at_ms = s->lost_at_ms = s->beat_at_ms = 0;
     }

@@ -17,6 +17,8 @@
 #include "common/store/queue.h"
 #include "scheduler/leader.h"
 #include "common/base/outage.h"
+#include "common/store/tenants.h"
+#include "scheduler/pick.h"
 
 #define SCHED_CONSUMER "scheduler"
 #define SCHED_IDLE_MS 100    /* longest wait on intake */
@@ -29,8 +31,16 @@
 #define SCHED_EXPIRE_MAX 100    /* snapshots deleted at a time */
 #define SCHED_TIDY_MS 60000     /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
-#define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
-#define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
+#define SCHED_LOST_MS 3000      /* between two looks for entries that Redis lost */
+#define SCHED_LOST_AGE_MS 5000  /* a dispatched job without an entry is lost only after this */
+#define SCHED_COUNTS_MS 500     /* how old the counts of what waits and runs may be */
+#define SCHED_TERMS_MS 1000     /* and the tenants' weights, caps and stops */
+#define SCHED_UNPARK_MS 5000    /* look again at queues that had nothing due */
+#define SCHED_RECOUNT_MS 600000 /* between two corrections of the counts from the jobs themselves  \
+                                 */
+#define SCHED_ACTIVITY_MS 1000  /* between two reports of who got what */
+#define SCHED_MINUTE_SLOTS 60   /* of SCHED_ACTIVITY_MS: what a minute's share is added up from */
+#define SCHED_ENDS_MAX 500      /* jobs expired, or cancelled, in one turn */
 #define SCHED_TEMPLATES_MAX 64
 #define SCHED_TEMPLATE_TTL_MS 2000
 
@@ -54,8 +64,18 @@ struct lease_watch {
 };
 void lease_watch_done(struct lease_watch *w);
 
+/* What a tenant got lately: totals of pick_look() at the last SCHED_MINUTE_SLOTS reports. */
+struct activity {
+    char name[JOB_TENANT_MAX + 1]; /* of the place's tenant then */
+    int64_t jobs[SCHED_MINUTE_SLOTS], us[SCHED_MINUTE_SLOTS];
+};
+
 struct scheduler {
     const struct config *config;
+    struct pick *pick;         /* rebuilt from Postgres by every connect */
+    struct activity *activity; /* PICK_TENANTS_MAX: of the places of pick */
+    int n_reports;
+    int64_t counts_at_ms, terms_at_ms, unpark_at_ms, recount_at_ms, activity_at_ms, ends_at_ms;
     struct pg pg;
     struct queue queue;
     struct outage outage;
@@ -100,6 +120,17 @@ MUST_CHECK int scheduler_intake_done(struct scheduler *s, struct intake_taken *t
 /* The job id of an intake entry: version 7, its time and order those of the stream id, its rest
  * from the id and the content. The same entry delivered twice is the same job. */
 struct id scheduler_job_id(const char *stream_id, const uint8_t spec_hash[32]);
+/* tenants.c: what the choice is made from. What is due of: counts, terms, recount. */
+MUST_CHECK int scheduler_refresh(struct scheduler *s, struct err *err);
+/* n jobs of the tenant are known to wait since the last count; a name that Redis made up is
+ * ignored. */
+void scheduler_announce(struct scheduler *s, const char *tenant, enum job_priority priority,
+                        int64_t n);
+/* Tell who got what. */
+MUST_CHECK int scheduler_report(struct scheduler *s, struct err *err);
+/* ends.c: what ends without having run: deadlines that have passed; and cancels that workers did
+ * not hear of. Returns SCHED_ENDS_MAX when there may be more. */
+MUST_CHECK int scheduler_ends(struct scheduler *s, struct err *err);
 /* dispatch.c */
 MUST_CHECK int scheduler_dispatch(struct scheduler *s, struct err *err);
 /* leases.c */

@@ -210,6 +210,28 @@ static void put_back(struct committer *c, struct commit_entry **entries, int n)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
+/* Tell the scheduler what these have cost, so that shares are true and room is filled. Lost notices
+ * are made good by its own counting; those of a life before are not known any more. */
+static void tell_cost(struct committer *c, struct commit_entry **entries, int n)
+{
+    struct intake_note notes[BATCH_MAX] = { 0 };
+    struct err err = { 0 };
+    int n_notes = 0;
+    for (int i = 0; i < n; i++) {
+        if (entries[i]->ref.index < 0) {
+            continue;
+        }
+        struct intake_note *note = &notes[n_notes++];
+        note->priority = entries[i]->priority;
+        note->jobs = 1;
+        note->slot_us = entries[i]->slot_us;
+        memcpy(note->tenant, entries[i]->claim.tenant, sizeof note->tenant);
+    }
+    if (n_notes > 0 && queue_done_add(&c->queue, notes, n_notes, &err) < 0) {
+        log_debug("the scheduler was not told what was done", "error", err.text);
+    }
+}
+
 /* Does another attempt have the job? A record of before has no claim here: Postgres will tell. */
 static bool is_lost(struct committer *c, const struct commit_entry *e)
 {
@@ -243,6 +265,7 @@ static void finish(struct committer *c, struct commit_entry **entries, const cha
     if (rc >= 0 && n_events > 0) {
         rc = queue_events_finished(&c->queue, events, n_events, &err);
     }
+    tell_cost(c, entries, n);
     if (rc < 0) {
         log_warn("committed, but Redis did not take the acknowledgement; " QUEUE_TIMEOUT_NOTE,
                  "error", err.text);
@@ -320,13 +343,22 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
     (void)snprintf(took, sizeof took, "%" PRId64, mono_us() - start_us);
     log_debug("committed", "jobs", count, "us", took);
     const char *verdicts[BATCH_MAX];
+    int n_again = 0;
     for (int i = 0; i < n; i++) {
-        verdicts[i] = items[i].ret_won ? verdict_word(entries[i]->result.verdict) : NULL;
+        verdicts[i] = items[i].ret_won && !items[i].ret_again
+                          ? verdict_word(entries[i]->result.verdict)
+                          : NULL;
+        n_again += items[i].ret_again;
         if (!items[i].ret_won) {
             log_info("another attempt is in force: nothing was written", "job", items[i].job_id);
         }
     }
     finish(c, entries, verdicts, n);
+    struct err err_wake = { 0 };
+    if (n_again > 0 && queue_wake(&c->queue, &err_wake) < 0) {
+        log_debug("the scheduler will see by itself that jobs are tried again", "error",
+                  err_wake.text);
+    }
     return 0;
 }
 

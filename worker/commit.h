@@ -34,6 +34,8 @@ struct commit_entry {
     bool failed; /* a fault of ours: reason and cause; else result */
     char reason[ERR_TEXT_MAX];
     enum retry_cause cause;
+    enum job_priority priority;
+    int64_t slot_us; /* how long it held a slot, and its branches slots of their own */
     struct job_result result;
     bool billed;                    /* node 0's sandbox; each branch says it of its own */
     struct branch_result *branches; /* n_branches; NULL: a plain job */

@@ -9,7 +9,7 @@
 #include "common/base/clock.h"
 
 struct entry {
-    bool used, lost, marked;
+    bool used, lost, cancelled, marked;
     uint64_t serial;
     int abort_fd; /* -1: not in a slot */
     int64_t since_us;
@@ -101,18 +101,48 @@ void inflight_remove(struct inflight *f, struct inflight_ref ref)
     (void)pthread_mutex_unlock(&f->lock);
 }
 
+/* With the lock held. */
+static void wake(const struct entry *e)
+{
+    if (e->abort_fd >= 0) {
+        uint64_t one = 1;
+        ssize_t n = write(e->abort_fd, &one, sizeof one);
+        assert(n == sizeof one);
+        (void)n;
+    }
+}
+
+bool inflight_cancel(struct inflight *f, const char *job_id)
+{
+    bool held = false;
+    (void)pthread_mutex_lock(&f->lock);
+    for (int i = 0; i < f->max; i++) {
+        struct entry *e = &f->entries[i];
+        if (e->used && !e->lost && !e->cancelled && strcmp(e->job_id, job_id) == 0) {
+            e->cancelled = held = true;
+            wake(e);
+        }
+    }
+    (void)pthread_mutex_unlock(&f->lock);
+    return held;
+}
+
+bool inflight_cancelled(struct inflight *f, struct inflight_ref ref)
+{
+    (void)pthread_mutex_lock(&f->lock);
+    struct entry *e = find(f, ref);
+    bool cancelled = e && e->cancelled && !e->lost;
+    (void)pthread_mutex_unlock(&f->lock);
+    return cancelled;
+}
+
 bool inflight_mark_lost(struct inflight *f, struct inflight_ref ref)
 {
     (void)pthread_mutex_lock(&f->lock);
     struct entry *e = find(f, ref);
     if (e && !e->lost) {
         e->lost = true;
-        if (e->abort_fd >= 0) {
-            uint64_t one = 1;
-            ssize_t n = write(e->abort_fd, &one, sizeof one);
-            assert(n == sizeof one);
-            (void)n;
-        }
+        wake(e);
     }
     (void)pthread_mutex_unlock(&f->lock);
     return e != NULL;

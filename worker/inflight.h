@@ -37,6 +37,10 @@ void inflight_leave_slot(struct inflight *f, struct inflight_ref ref);
 void inflight_remove(struct inflight *f, struct inflight_ref ref);
 /* No-op when the claim has ended meanwhile. true when it was held. */
 bool inflight_mark_lost(struct inflight *f, struct inflight_ref ref);
+/* The job was cancelled: its slot is woken, once; the claim stays held. true when it is held here.
+ */
+bool inflight_cancel(struct inflight *f, const char *job_id);
+bool inflight_cancelled(struct inflight *f, struct inflight_ref ref);
 bool inflight_lost(struct inflight *f, struct inflight_ref ref);
 /* Copies of up to max claims that are not lost; returns how many. */
 int inflight_list(struct inflight *f, struct inflight_claim *ret_claims, int max);

@@ -12,6 +12,7 @@
 #include "common/base/log.h"
 #include "common/base/secret_key.h"
 #include "common/model/secrets.h"
+#include "worker/cancel.h"
 #include "worker/node_run.h"
 #include "worker/shared_run.h"
 #include "worker/tree_exec.h"
@@ -191,6 +192,16 @@ static int open_secrets(const struct slot *s, const char *tenant, struct job_spe
     return rc;
 }
 
+/* The slot was held from the claim on; branches that ran beside had slots of their own. */
+static int64_t slot_us(const struct commit_entry *e, const struct moments *m)
+{
+    int64_t us = (m->released_us > 0 ? m->released_us : mono_us()) - m->claimed_us;
+    for (int i = 0; i < e->n_branches; i++) {
+        us += e->branches[i].result.measured_ms * 1000;
+    }
+    return us;
+}
+
 void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool saturated)
 {
     struct moments m = { .claimed_us = mono_us(), .trace = &s->session.trace };
@@ -207,11 +218,13 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
         (void)err_prefix(&err, "the claimed job is not valid");
     } else {
         (void)snprintf(e->template_name, sizeof e->template_name, "%s", spec->template_name);
+        e->priority = spec->priority;
         rc = open_secrets(s, e->claim.tenant, spec, &err);
         if (rc >= 0) {
             rc = s->shared->script ? s->shared->script(s, spec, e, &err)
                                    : run(s, spec, saturated, e, &m, &err);
         }
+        e->slot_us = slot_us(e, &m);
     }
     free(e->claim.spec);
     e->claim.spec = NULL;
@@ -220,7 +233,9 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
     if (rc == -ERR_STALE && atomic_load(&s->shared->giving_up)) {
         e->cause = RETRY_GIVEN_BACK;
     }
-    if (rc < 0) {
+    if (rc == -ERR_STALE && spec && inflight_cancelled(s->shared->inflight, ref)) {
+        cancel_settle(e);
+    } else if (rc < 0) {
         fail(e, &err);
     } else {
         e->billed = job_result_billed(&e->result);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "common/base/log.h"
+#include "worker/cancel.h"
 #include "worker/commit.h"
 #include "worker/heartbeat.h"
 #include "worker/inflight.h"
@@ -15,6 +16,7 @@ struct worker {
     char name[WORKER_NAME_MAX];
     struct slot_shared shared;
     struct heartbeat *heartbeat;
+    struct cancels *cancels;
     struct slot *slots;
     int n_slots; /* started */
 };
@@ -64,6 +66,9 @@ int worker_start(const struct config *config, job_script script, struct worker *
     if (rc == 0) {
         rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->heartbeat,
                              err);
+    }
+    if (rc == 0) {
+        rc = cancels_start(config, w->shared.inflight, &w->cancels, err);
     }
     while (rc == 0 && w->n_slots < slots) {
         rc = slot_start(&w->slots[w->n_slots], &w->shared, w->n_slots, err);
@@ -122,6 +127,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     for (int i = 0; i < w->n_slots; i++) {
         slot_join(&w->slots[i]);
     }
+    cancels_stop(w->cancels);
     hot_park_free(w->shared.park);
     give_back_claims(w);
     int left = committer_stop(w->shared.committer, commit_wait_ms);

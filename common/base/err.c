@@ -31,6 +31,7 @@ static int set_v(struct err *err, enum err_code code, int saved_errno, const cha
     if (err) {
         err->code = code;
         err->saved_errno = saved_errno;
+        err->retry_after_ms = 0;
         (void)vsnprintf(err->text, sizeof err->text, fmt, ap);
     }
     return -(int)code;

@@ -21,8 +21,9 @@ enum err_fault { FAULT_USER, FAULT_OURS, FAULT_PEER };
 #define ERR_TEXT_MAX 512
 
 struct err {
-    int code;        /* enum err_code; 0 = none */
-    int saved_errno; /* errno of the failed call, 0 when not from one */
+    int code;            /* enum err_code; 0 = none */
+    int saved_errno;     /* errno of the failed call, 0 when not from one */
+    long retry_after_ms; /* when it may be tried again; 0: not known */
     char text[ERR_TEXT_MAX];
 };
 

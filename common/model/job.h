@@ -69,6 +69,12 @@ const char *job_state_word(enum job_state s);
 int job_state_parse(const char *word);
 bool job_state_terminal(enum job_state s);
 
+/* Order inside a tenant's own share. In the database: its number. */
+enum job_priority { PRIORITY_HIGH, PRIORITY_NORMAL, PRIORITY_BULK, PRIORITY_COUNT };
+const char *job_priority_word(enum job_priority p); /* "high", "normal", "bulk" */
+/* -1 for an unknown word. */
+int job_priority_parse(const char *word);
+
 struct job_limits {
 #define JOB_LIMIT(field, json, def, setup_def, min, max, help) int64_t field;
 #include "common/model/limits.def"
@@ -191,6 +197,11 @@ struct job_spec {
     struct job_branch *branches;
     int n_branches; /* 0: a plain job */
     int parallel;   /* 1..JOB_PARALLEL_MAX */
+    enum job_priority priority;
+    int64_t not_before_ms; /* UTC; not dispatched earlier; 0: at once */
+    int64_t deadline_ms;   /* UTC; not dispatched by then: expired; 0: none */
+    int retries; /* 0..JOB_RETRIES_MAX: further tries while the verdict is the program's and not
+                    accepted */
     enum job_stop stop;
     enum job_isolation isolation;
     struct job_keep keep;
@@ -234,7 +245,9 @@ bool snapshot_name_ok(const char *name); /* [A-Za-z0-9_][A-Za-z0-9_.-]{0,63} */
 /* Shared rules, used by host and guest side tests. true when path is relative, clean, no "..", no
  * empty or "." part. */
 bool job_path_ok(const char *path);
-#define JOB_PATH_PART_MAX 255           /* bytes between two slashes (NAME_MAX) */
+#define JOB_PATH_PART_MAX 255 /* bytes between two slashes (NAME_MAX) */
+/* "2026-11-30T08:00:00Z", also with three digits of a second: UTC milliseconds since 1970. */
+bool job_time_parse(const char *text, int64_t *ret_ms);
 bool job_tenant_ok(const char *tenant); /* [a-z0-9][a-z0-9_-]{0,63} */
 /* 32-byte BLAKE2b of canonical, for "same key, same content". */
 void job_spec_hash(const struct job_spec *spec, uint8_t out[32]);

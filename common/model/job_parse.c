@@ -36,6 +36,10 @@ static const char *const job_fields[] = { "template",
                                           "artifacts",
                                           "on_fork",
                                           "secrets",
+                                          "priority",
+                                          "not_before",
+                                          "deadline",
+                                          "retries",
                                           NULL };
 
 static int read_template(const json_t *root, struct job_spec *spec, struct err *err)
@@ -252,6 +256,7 @@ static int read_fields(const json_t *root, struct job_spec *spec, struct err *er
                                      &spec->artifacts, &spec->n_artifacts, err);
     rc = rc < 0 ? rc : read_tree_rules(root, spec, err);
     rc = rc < 0 ? rc : job_read_secrets(json_object_get(root, "secrets"), spec, err);
+    rc = rc < 0 ? rc : job_read_schedule(root, spec, err);
     return rc < 0 ? rc : check_shared(spec, err);
 }
 

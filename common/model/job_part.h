@@ -47,6 +47,8 @@ MUST_CHECK int job_read_secrets(const json_t *v, struct job_spec *spec, struct e
 void job_free_secrets(struct job_spec *spec);
 /* root as text, compact ASCII with sorted keys. */
 MUST_CHECK int job_set_canonical(const json_t *root, struct job_spec *spec, struct err *err);
+/* priority, not_before, deadline, retries of the job root. */
+MUST_CHECK int job_read_schedule(const json_t *root, struct job_spec *spec, struct err *err);
 MUST_CHECK int job_read_keep(const json_t *v, const char *at, struct job_keep *k, struct err *err);
 
 /* The branches or tests of obj, and theirs, into *ret_branches. depth: of obj. */

@@ -31,6 +31,24 @@ const char *verdict_word(enum verdict v)
     return verdicts[v].word;
 }
 
+static const char *const priority_words[PRIORITY_COUNT] = { "high", "normal", "bulk" };
+
+const char *job_priority_word(enum job_priority p)
+{
+    assert((int)p >= 0 && p < PRIORITY_COUNT);
+    return priority_words[p];
+}
+
+int job_priority_parse(const char *word)
+{
+    for (int i = 0; i < PRIORITY_COUNT; i++) {
+        if (strcmp(priority_words[i], word) == 0) {
+            return i;
+        }
+    }
+    return -1;
+}
+
 int verdict_parse(const char *word)
 {
     for (int i = 0; i < VERDICT_COUNT; i++) {

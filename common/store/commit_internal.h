@@ -37,6 +37,13 @@ MUST_CHECK int commit_extras_prepare(struct pg *pg, const struct commit_item *it
  * written just now, or by the same call before. Returns how many statements were sent. */
 MUST_CHECK int commit_extras_send(struct pg *pg, const struct commit_item *item, struct err *err);
 
+extern const struct statement stmt_commit_again;
+/* Behind all rows of a commit: those of items (n) that failed by the program's fault and have
+ * retries on request left wait again. 1: a statement was sent, whose answer names them; 0: none
+ * could. */
+MUST_CHECK int commit_again_send(struct pg *pg, struct commit_item *const *items, int n,
+                                 struct err *err);
+
 /* The parameters of one snapshot's insertion: 19 of them from $1 on (snapshots.c). */
 #define SNAPSHOT_PARAMS                                                                            \
     "$1::uuid, $2::text, $3::text, (SELECT id FROM snapshots WHERE tenant = $2 AND id = "          \

@@ -26,16 +26,19 @@ struct submit_item {
                      * one job, so a caller that gives ids may repeat a call whose outcome it does
                      * not know (lost connection). */
     int seq;        /* order inside the batch; used only when first_seq is negative */
-    struct id ret_id;     /* id of the new job, or of the first one with the same key and content */
-    bool ret_duplicate;   /* true: the key was there with the same content; nothing was added */
-    struct err ret_error; /* code CONFLICT: the key was there with other content; this item was not
-                             added */
+    struct id ret_id;   /* id of the new job, or of the first one with the same key and content */
+    bool ret_duplicate; /* true: the key was there with the same content; nothing was added */
+    struct err
+        ret_error; /* code CONFLICT: the key was there with other content; LIMIT: a cap of the
+                      tenant's, come back after retry_after_ms. This item was not added */
 };
 /* Insert items (already validated, 1..SUBMIT_MAX) by COPY into a temporary table and one INSERT ...
  * ON CONFLICT. batch_id NULL: no batch; otherwise the batch row is made when missing and its job
  * count grows by what was added; a batch of another tenant is -ERR_CONFLICT. seq of item i is
  * first_seq + i, or items[i].seq when first_seq is negative. all_or_nothing: a conflict in any item
- * adds nothing and returns -ERR_CONFLICT naming the item (0-based). */
+ * adds nothing and returns -ERR_CONFLICT naming the item (0-based); so does a cap of the tenant's
+ * (queue's length, rate, stopped: tenants.h) with -ERR_LIMIT and err->retry_after_ms. Otherwise as
+ * many as fit are added, the first of items. */
 #define SUBMIT_MAX 10000
 MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch_id,
                             const char *batch_name, int first_seq, struct submit_item *items, int n,
@@ -49,15 +52,25 @@ struct dispatch_row {
     char template_name[JOB_TEMPLATE_MAX + 1];
     int attempt;          /* already counted up: the number of this attempt */
     int64_t submitted_ms; /* UTC */
+    int share;            /* index of the want that it belongs to */
     char *spec;           /* canonical JSON, owned by the row */
     size_t spec_len;
 };
+/* Up to n jobs of one tenant and priority. */
+struct dispatch_want {
+    const char *tenant;
+    enum job_priority priority;
+    int n;
+};
+#define DISPATCH_WANTS_MAX 256
 void dispatch_rows_done(struct dispatch_row *rows, int n);
-/* Move up to max jobs from queued/retrying (not_before passed) to scheduled, attempt + 1, oldest
- * first (FOR UPDATE SKIP LOCKED). Returns count. Runs with synchronous_commit off: a lost dispatch
- * is found again as an expired one. */
-MUST_CHECK int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows,
-                              struct err *err);
+/* Move what wants[n_wants] (1..DISPATCH_WANTS_MAX) names from queued/retrying (not_before passed,
+ * deadline not) to scheduled, attempt + 1, of each the oldest due first (FOR UPDATE SKIP LOCKED).
+ * max: room in ret_rows, at least the sum of the wants. Rows come in the order of the wants.
+ * Returns count. Runs with synchronous_commit off: a lost dispatch is found again as an expired
+ * one. */
+MUST_CHECK int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants,
+                              struct dispatch_row *ret_rows, int max, struct err *err);
 /* Jobs in scheduled/running whose scheduled_at is older than age_ms and whose id is not in keep
  * (ids that Redis still knows): back to retrying at once; the attempt counts as lost. For a Redis
  * that lost its data: take the ids from Redis first, then call this with an age longer than the
@@ -83,6 +96,7 @@ struct commit_item {
     const struct snapshot_row *snapshots; /* n_snapshots that this job keeps: job_id and tenant are
                                              the item's, ids can be derived again (snapshots.h) */
     int n_snapshots;
+    bool ret_again; /* won, but the job has a retry on request left and waits for it: no end yet */
     bool ret_won; /* false: another attempt is in force or the job has ended; nothing was written */
 };
 /* One transaction for all items, pipelined: state + verdict guarded by (id, attempt, in flight),
@@ -103,12 +117,7 @@ MUST_CHECK int store_attempt_failed(struct pg *pg, const char *job_id, int attem
 /* scheduled -> running, best effort, not on the latency path (may be batched). */
 MUST_CHECK int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err);
 
-/* ---- taking back ---- */
-/* Up to max jobs of the batch that have not ended: cancelled, with a result row and no usage; a
- * running attempt commits nothing afterwards. Returns how many, their ids in ret_ids; call again
- * until 0. Follow it with queue_ready_drop. */
-MUST_CHECK int store_cancel(struct pg *pg, const char *batch_id, int max, struct id *ret_ids,
-                            struct err *err);
+/* ---- taking back: cancel.h ---- */
 /* Batches of that name with jobs that have not ended, oldest first; returns how many (up to max).
  */
 MUST_CHECK int store_open_batches(struct pg *pg, const char *tenant, const char *name, int max,
@@ -138,6 +147,7 @@ struct result_row {
     int64_t cost_nanousd, charged_ms,
         measured_ms;  /* sums of the job's usage records (vcpu meter for the times) */
     char *last_error; /* or NULL */
+    char *tries;      /* JSON list of the tries before this one, of retries on request; or NULL */
 };
 void result_row_done(struct result_row *row);
 /* Calls fn for each job of the batch in submission order, row by row off the wire: memory does not

@@ -17,8 +17,8 @@
 
 static const struct statement own_attempt = {
     "own_attempt",
-    "SELECT 1 FROM attempts WHERE job_id = $1::uuid AND attempt = $2::int AND worker = $3"
-    " AND outcome = 'committed'"
+    "SELECT (outcome = 'retried')::int FROM attempts WHERE job_id = $1::uuid"
+    " AND attempt = $2::int AND worker = $3 AND outcome IN ('committed','retried')"
 };
 static int by_job(const void *a, const void *b)
 {
@@ -32,21 +32,24 @@ struct commit_ctx {
     struct commit_item **order;
     const int *index; /* order[i] is in the index[i]-th statement sent, BEGIN being 0 */
     int n;
+    int again; /* index of the statement of commit_again_send; 0: none */
 };
 
 static int on_committed(void *ctx, int index, const PGresult *res, struct err *err)
 {
     (void)err;
     struct commit_ctx *c = ctx;
-    bool guarded = false;
+    bool guarded = false, again = c->again > 0 && index == c->again;
     for (int i = 0; i < c->n && !guarded; i++) {
         guarded = c->index[i] == index;
     }
-    for (int row = 0; guarded && row < PQntuples(res); row++) {
+    for (int row = 0; (guarded || again) && row < PQntuples(res); row++) {
         struct commit_item key = { .job_id = PQgetvalue(res, row, 0) }, *want = &key;
         struct commit_item **found =
             bsearch(&want, c->order, (size_t)c->n, sizeof *c->order, by_job);
-        if (found) {
+        if (found && again) {
+            (*found)->ret_again = true;
+        } else if (found) {
             (*found)->ret_won = true;
         }
     }
@@ -78,11 +81,15 @@ static int send_all(struct pg *pg, struct commit_item **order, int n, struct err
         rc = commit_extras_send(pg, order[i], err);
         sent += rc > 0 ? rc : 0;
     }
-    rc = rc < 0 ? rc : pg_pipeline_send(pg, &stmt_commit, NULL, false, err);
+    int again = rc < 0 ? rc : commit_again_send(pg, order, n, err);
+    sent += again > 0;
+    rc = again < 0 ? again : pg_pipeline_send(pg, &stmt_commit, NULL, false, err);
     if (rc < 0) {
         return rc;
     }
-    struct commit_ctx ctx = { .order = order, .index = index, .n = n };
+    struct commit_ctx ctx = {
+        .order = order, .index = index, .n = n, .again = again > 0 ? sent - 1 : 0
+    };
     return pg_pipeline_finish(pg, sent + 1, on_committed, &ctx, "commit results", err);
 }
 
@@ -95,18 +102,20 @@ static int check_own(struct pg *pg, struct commit_item *item, struct err *err)
     pg_add_text(&p, item->job_id);
     pg_add_int(&p, item->attempt);
     pg_add_text(&p, item->worker);
-    int rc = pg_run(pg, &own_attempt, &p, false, NULL, err);
+    cleanup_pgresult PGresult *res = NULL;
+    int rc = pg_run(pg, &own_attempt, &p, false, &res, err);
     if (rc < 0) {
         return rc;
     }
     item->ret_won = rc > 0;
+    item->ret_again = rc > 0 && pg_int(res, 0, 0) != 0;
     return 0;
 }
 
 static int prepare(struct pg *pg, const struct commit_item *items, int n, struct err *err)
 {
     static const struct statement *const all[] = { &stmt_begin, &stmt_commit, &stmt_ledger_guard,
-                                                   &stmt_commit_rows };
+                                                   &stmt_commit_rows, &stmt_commit_again };
     int rc = pg_ensure(pg, err);
     for (size_t i = 0; i < sizeof all / sizeof all[0] && rc >= 0; i++) {
         rc = pg_prepare(pg, all[i], err);
@@ -140,7 +149,7 @@ static int send_priced(struct pg *pg, struct commit_item **order, int n, struct 
             return rc;
         }
         for (int i = 0; i < n; i++) {
-            order[i]->ret_won = false;
+            order[i]->ret_won = order[i]->ret_again = false;
         }
     }
 }
@@ -157,7 +166,7 @@ int store_commit(struct pg *pg, struct commit_item *items, int n, struct err *er
         abort();
     }
     for (int i = 0; i < n; i++) {
-        items[i].ret_won = false;
+        items[i].ret_won = items[i].ret_again = false;
         order[i] = &items[i];
     }
     qsort(order, (size_t)n, sizeof *order, by_job);

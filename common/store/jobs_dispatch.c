@@ -5,6 +5,7 @@
  * has is then one of two for that attempt, and the guarded commit lets the first one win. Hence
  * synchronous_commit off. */
 #include <assert.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -12,33 +13,41 @@
 #include "common/store/jobs.h"
 #include "common/store/pg_internal.h"
 
+/* $1 tenants, $2 priorities, $3 counts: arrays of one length. One index probe a share, and no row
+ * is looked at that is not taken. */
 static const struct statement dispatch = {
     "dispatch",
-    "WITH pick AS (SELECT id FROM jobs WHERE state IN ('queued','retrying') AND not_before <= now()"
-    "  ORDER BY not_before, id LIMIT $1::int FOR UPDATE SKIP LOCKED),"
+    "WITH want AS (SELECT * FROM unnest($1::text[], $2::int2[], $3::int4[]) WITH ORDINALITY"
+    "   AS w (tenant, priority, n, share)),"
+    " pick AS (SELECT j.id, w.share FROM want w CROSS JOIN LATERAL (SELECT id FROM jobs"
+    "   WHERE tenant = w.tenant AND priority = w.priority AND state IN ('queued','retrying')"
+    "   AND not_before <= now() AND (deadline IS NULL OR deadline > now())"
+    "   AND cancel_at IS NULL"
+    "   ORDER BY not_before, id LIMIT w.n FOR UPDATE SKIP LOCKED) j),"
     " moved AS (UPDATE jobs j SET state = 'scheduled', attempt = j.attempt + 1, scheduled_at = "
     "clock_timestamp()"
-    "  FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
-    "j.submitted_at, j.spec, j.not_before, j.batch_id)"
-    " SELECT id::text, tenant, template, attempt, " PG_MS(
-        "submitted_at") ", spec, coalesce(batch_id::text, '') FROM moved ORDER BY not_before, id"
+    "   FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
+    "j.submitted_at, j.spec, j.not_before, j.priority, j.batch_id, pick.share)" QUEUE_COUNT(
+        "moved",
+        "-") " SELECT id::text, tenant, template, attempt, " PG_MS("submitted_at") ", spec, share "
+             "- 1, coalesce(batch_id::text, '') FROM moved ORDER BY share, not_before, id"
 };
 static const struct statement next_due = {
     "next_due",
     "SELECT coalesce((SELECT greatest(0, ceil(extract(epoch from not_before - clock_timestamp()) * "
     "1000))::int8"
-    "  FROM jobs WHERE state IN ('queued','retrying') ORDER BY not_before, id LIMIT 1), -1)"
+    "  FROM jobs WHERE state IN ('queued','retrying') AND not_before > submitted_at"
+    "  AND not_before > now() ORDER BY not_before LIMIT 1), -1)"
 };
 static const struct statement requeue_lost = {
     "requeue_lost", "WITH lost AS (UPDATE jobs SET state = 'retrying', not_before = now(), "
                     "last_error = 'its entry in Redis was lost'"
                     "  WHERE state IN ('scheduled','running') AND scheduled_at < clock_timestamp() "
                     "- $1::int8 * interval '1 ms'"
-                    "  AND NOT (id = ANY ($2::uuid[])) RETURNING id, attempt),"
+                    "  AND NOT (id = ANY ($2::uuid[])) RETURNING id, attempt, tenant, priority),"
                     " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"
                     "  SELECT id, attempt, '', 'lost', 'its entry in Redis was lost' FROM lost ON "
-                    "CONFLICT DO NOTHING)"
-                    " SELECT count(*) FROM lost"
+                    "CONFLICT DO NOTHING)" QUEUE_COUNT("lost", "") " SELECT count(*) FROM lost"
 };
 static const struct statement mark_running = {
     "mark_running", "UPDATE jobs SET state = 'running' WHERE id = $1::uuid AND attempt = $2::int "
@@ -77,19 +86,49 @@ static int on_dispatched(void *ctx, int index, const PGresult *res, struct err *
         r->attempt = (int)pg_int(res, i, 3);
         r->submitted_ms = pg_int(res, i, 4);
         r->spec = pg_dup(res, i, 5, &r->spec_len);
-        pg_copy(res, i, 6, r->batch, sizeof r->batch);
+        r->share = (int)pg_int(res, i, 6);
+        pg_copy(res, i, 7, r->batch, sizeof r->batch);
     }
     d->n = n;
     return 0;
 }
 
-int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err)
+/* The three arrays as texts: "{a,b}". Tenants' names need no quotes. */
+static int put_wants(struct buf *const text[3], const struct dispatch_want *wants, int n,
+                     struct err *err)
 {
-    assert(max > 0);
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        char number[2][16];
+        assert(job_tenant_ok(wants[i].tenant));
+        (void)snprintf(number[0], sizeof number[0], "%d", (int)wants[i].priority);
+        (void)snprintf(number[1], sizeof number[1], "%d", wants[i].n);
+        const char *column[3] = { wants[i].tenant, number[0], number[1] };
+        for (int k = 0; k < 3 && rc == 0; k++) {
+            rc = buf_add_str(text[k], i == 0 ? "{" : ",", err);
+            rc = rc < 0 ? rc : buf_add_str(text[k], column[k], err);
+        }
+    }
+    for (int k = 0; k < 3 && rc == 0; k++) {
+        rc = buf_add_str(text[k], "}", err);
+    }
+    return rc;
+}
+
+int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants,
+                   struct dispatch_row *ret_rows, int max, struct err *err)
+{
+    assert(n_wants > 0 && n_wants <= DISPATCH_WANTS_MAX);
     static const struct statement *const all[] = { &stmt_begin, &stmt_async_commit, &dispatch,
                                                    &stmt_commit };
     const int n_all = sizeof all / sizeof all[0];
-    int rc = pg_ensure(pg, err);
+    cleanup_buf struct buf tenants, priorities, counts;
+    struct buf *const text[3] = { &tenants, &priorities, &counts };
+    for (int k = 0; k < 3; k++) {
+        buf_init(text[k], (size_t)DISPATCH_WANTS_MAX * (JOB_TENANT_MAX + 2));
+    }
+    int rc = put_wants(text, wants, n_wants, err);
+    rc = rc < 0 ? rc : pg_ensure(pg, err);
     for (int i = 0; i < n_all && rc >= 0; i++) {
         rc = pg_prepare(pg, all[i], err);
     }
@@ -97,7 +136,9 @@ int store_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct
         return rc;
     }
     struct pg_params p = { .n = 0 };
-    pg_add_int(&p, max);
+    pg_add_text(&p, tenants.data);
+    pg_add_text(&p, priorities.data);
+    pg_add_text(&p, counts.data);
     for (int i = 0; i < n_all; i++) { /* one trip to the server: this is on the way of every job */
         if ((rc = pg_pipeline_send(pg, all[i], i == DISPATCH_INDEX ? &p : NULL, false, err)) < 0) {
             return rc;

@@ -12,7 +12,7 @@
 #define FAILED_SET(set)                                                                            \
     "WITH u AS (UPDATE jobs SET last_error = $5, " set                                             \
     "  WHERE id = $1::uuid AND attempt = $2::int AND state IN ('scheduled','running') RETURNING "  \
-    "id, scheduled_at)"
+    "id, tenant, priority, scheduled_at)"
 #define FAILED_ROW                                                                                 \
     ", a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error, overhead_ms)"          \
     "  SELECT id, $2::int, $3::text, $4::text, $5, greatest(0, coalesce(extract(epoch from "       \
@@ -23,13 +23,15 @@
 
 static const struct statement count_faults = {
     "count_faults", "SELECT count(*) FILTER (WHERE outcome IN ('infra','lost')),"
-                    "  count(*) FILTER (WHERE outcome = 'given_back')"
+                    "  count(*) FILTER (WHERE outcome IN ('given_back','retried'))"
                     " FROM attempts WHERE job_id = $1::uuid AND attempt < $2::int"
 };
-static const struct statement retry_job = { "retry_job", RETRY_SET FAILED_ROW FAILED_TAIL };
+static const struct statement retry_job = { "retry_job",
+                                            RETRY_SET FAILED_ROW QUEUE_COUNT("u", "") FAILED_TAIL };
 /* $3 and $4 are named for their types alone. */
-static const struct statement wait_job = { "wait_job", RETRY_SET
-                                           " SELECT count(*), $3::text, $4::text FROM u" };
+static const struct statement wait_job = {
+    "wait_job", RETRY_SET QUEUE_COUNT("u", "") " SELECT count(*), $3::text, $4::text FROM u"
+};
 static const struct statement kill_job = {
     "kill_job", FAILED_SET("state = 'dead', verdict = $7, finished_at = clock_timestamp()")
                     FAILED_ROW ", r AS (INSERT INTO results "

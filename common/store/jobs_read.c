@@ -28,7 +28,8 @@ enum {
     COL_SETUP_ERR,
     COL_COST,
     COL_CHARGED,
-    COL_MEASURED
+    COL_MEASURED,
+    COL_TRIES
 };
 #define ROW_SQL                                                                                    \
     "SELECT j.id::text, j.seq::int8, j.attempt::int8, j.name, j.template, j.labels::text, "        \
@@ -37,7 +38,12 @@ enum {
                          " r.stdout_head, r.stdout_tail, r.stderr_head, r.stderr_tail, "           \
                          "r.setup_stdout, r.setup_stderr,"                                         \
                          " coalesce(u.cost, 0)::int8, coalesce(u.charged, 0)::int8, "              \
-                         "coalesce(u.measured, 0)::int8"                                           \
+                         "coalesce(u.measured, 0)::int8,"                                          \
+                         " CASE WHEN j.tries > 0 THEN (SELECT "                                    \
+                         "json_agg(json_build_object('attempt', "                                  \
+                         "a.attempt, 'verdict', a.verdict, 'worker', a.worker, 'result', "         \
+                         "a.detail::json) ORDER BY a.attempt)::text FROM attempts a"               \
+                         "   WHERE a.job_id = j.id AND a.outcome = 'retried') END"                 \
                          " FROM jobs j LEFT JOIN results r ON r.job_id = j.id"                     \
                          " LEFT JOIN LATERAL (SELECT sum(cost_nanousd) AS cost,"                   \
                          "   sum(charged_ms) FILTER (WHERE meter = 'vcpu_seconds') AS charged,"    \
@@ -72,6 +78,7 @@ void result_row_done(struct result_row *row)
     free(row->name);
     free(row->labels);
     free(row->last_error);
+    free(row->tries);
     if (row->has_result) {
         job_result_done(&row->result);
     }
@@ -123,6 +130,7 @@ static int read_row(const PGresult *res, int i, struct result_row *row, struct e
     row->name = pg_dup(res, i, COL_NAME, NULL);
     row->labels = pg_dup(res, i, COL_LABELS, NULL);
     row->last_error = pg_dup(res, i, COL_ERROR, NULL);
+    row->tries = pg_dup(res, i, COL_TRIES, NULL);
     row->submitted_ms = pg_bin_int(res, i, COL_SUBMITTED, -1);
     row->finished_ms = pg_bin_int(res, i, COL_FINISHED, -1);
     row->cost_nanousd = pg_bin_int(res, i, COL_COST, 0);

@@ -7,23 +7,25 @@
  * with a snapshot of its own, sees what was committed. */
 #include <arpa/inet.h>
 #include <assert.h>
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 #include <jansson.h>
 
 #include "common/base/cleanup.h"
+#include "common/store/admission.h"
 #include "common/store/jobs.h"
 #include "common/store/pg_array.h"
 
 #define HASH_BYTES 32
-#define COPY_COLUMNS 9
+#define COPY_COLUMNS 13
 #define COPY_FLUSH_BYTES (256u << 10) /* handed to libpq in pieces of about this size */
 #define COPY_BUF_MAX (COPY_FLUSH_BYTES + (64u << 20)) /* plus the largest row */
 
 #define INTAKE_SQL                                                                                 \
     "CREATE TEMPORARY TABLE IF NOT EXISTS brood_intake (ord int, id uuid, seq int, template text," \
-    " name text, spec text, spec_hash bytea, labels text, idempotency_key text) ON COMMIT DELETE " \
-    "ROWS"
+    " name text, spec text, spec_hash bytea, labels text, idempotency_key text,"                   \
+    " priority int, not_before_ms int8, deadline_ms int8, retries int) ON COMMIT DELETE ROWS"
 
 static const struct statement add_batch = {
     "add_batch",
@@ -39,10 +41,13 @@ static const struct statement grow_batch = {
 };
 static const struct statement insert_jobs = {
     "insert_jobs",
-    "INSERT INTO jobs (id, tenant, batch_id, seq, template, name, spec, spec_hash, labels, "
-    "idempotency_key)"
-    " SELECT id, $1, $2::uuid, seq, template, name, spec, spec_hash, labels::jsonb, idempotency_key"
-    " FROM brood_intake ORDER BY ord ON CONFLICT DO NOTHING RETURNING id::text"
+    "WITH added AS (INSERT INTO jobs (id, tenant, batch_id, seq, template, name, spec, spec_hash, "
+    "labels, idempotency_key, priority, not_before, deadline, retries)"
+    " SELECT id, $1, $2::uuid, seq, template, name, spec, spec_hash, labels::jsonb, "
+    "idempotency_key, priority, greatest(now(), to_timestamp(not_before_ms / 1000.0)),"
+    " to_timestamp(deadline_ms / 1000.0), retries"
+    " FROM brood_intake ORDER BY ord ON CONFLICT DO NOTHING RETURNING id, tenant, "
+    "priority)" QUEUE_COUNT("added", "") " SELECT id::text FROM added"
 };
 static const struct statement find_job = {
     "find_job",
@@ -86,6 +91,13 @@ static int put_int(struct buf *b, int v, struct err *err)
     return put_field(b, &n, sizeof n, err);
 }
 
+/* Milliseconds; 0: NULL. */
+static int put_time(struct buf *b, int64_t ms, struct err *err)
+{
+    uint64_t v = htobe64((uint64_t)ms);
+    return put_field(b, ms ? &v : NULL, sizeof v, err);
+}
+
 static int put_row(struct buf *b, int ord, int seq, const struct submit_item *item, struct err *err)
 {
     const struct job_spec *s = item->spec;
@@ -103,7 +115,11 @@ static int put_row(struct buf *b, int ord, int seq, const struct submit_item *it
     rc = rc < 0 ? rc : put_field(b, s->canonical, s->canonical_len, err);
     rc = rc < 0 ? rc : put_field(b, hash, sizeof hash, err);
     rc = rc < 0 ? rc : put_str(b, labels, err);
-    return rc < 0 ? rc : put_str(b, s->idempotency_key, err);
+    rc = rc < 0 ? rc : put_str(b, s->idempotency_key, err);
+    rc = rc < 0 ? rc : put_int(b, (int)s->priority, err);
+    rc = rc < 0 ? rc : put_time(b, s->not_before_ms, err);
+    rc = rc < 0 ? rc : put_time(b, s->deadline_ms, err);
+    return rc < 0 ? rc : put_int(b, s->retries, err);
 }
 
 static int flush(struct pg *pg, struct buf *b, struct err *err)
@@ -158,6 +174,7 @@ static int copy_rows(struct pg *pg, int first_seq, struct submit_item *items, in
 
 /* ---- what became of each item ---- */
 
+/* 1 found, 0 neither its id nor its key is there. */
 static int look_up(struct pg *pg, const char *tenant, struct submit_item *item, struct err *err)
 {
     uint8_t hash[HASH_BYTES];
@@ -177,7 +194,7 @@ static int look_up(struct pg *pg, const char *tenant, struct submit_item *item, 
         return 0;
     }
     if (rc == 0) {
-        return err_set(err, ERR_DB, "Postgres: a job was neither inserted nor found");
+        return 0;
     }
     bool same = strcmp(PQgetvalue(res, 0, 1), "t") == 0;
     pg_copy(res, 0, 0, item->ret_id.text, sizeof item->ret_id.text);
@@ -189,7 +206,7 @@ static int look_up(struct pg *pg, const char *tenant, struct submit_item *item, 
                       item->spec->idempotency_key ? item->spec->idempotency_key : "",
                       item->ret_id.text);
     }
-    return 0;
+    return 1;
 }
 
 /* RETURNING gives the inserted rows in their order; an item that is not the next of them was not
@@ -204,8 +221,9 @@ static int settle(struct pg *pg, const char *tenant, const PGresult *inserted,
             continue;
         }
         int rc = look_up(pg, tenant, &items[i], err);
-        if (rc < 0) {
-            return rc;
+        if (rc <= 0) {
+            return rc < 0 ? rc
+                          : err_set(err, ERR_DB, "Postgres: a job was neither inserted nor found");
         }
         if (items[i].ret_error.code && all_or_nothing) {
             return err_set(err, ERR_CONFLICT, "item %d: %s", i, items[i].ret_error.text);
@@ -238,15 +256,39 @@ static int open_batch(struct pg *pg, const char *tenant, const char *batch_id,
     return 0;
 }
 
-static int submit(struct pg *pg, const char *tenant, const char *batch_id, const char *batch_name,
-                  int first_seq, struct submit_item *items, int n, bool all_or_nothing,
-                  struct err *err)
+/* The caps let only a->fits new jobs in: how many of items may be inserted, the first of them.
+ * Those behind are refused, but not those that are there already (all_or_nothing: -ERR_LIMIT
+ * instead). */
+static int cut(struct pg *pg, const char *tenant, struct submit_item *items, int n,
+               bool all_or_nothing, const struct admission *a, struct err *err)
 {
-    int rc = 0;
-    if (batch_id && (rc = open_batch(pg, tenant, batch_id, batch_name, err)) < 0) {
-        return rc;
+    int n_new = 0, m = n;
+    for (int i = 0; i < n; i++) {
+        struct submit_item *item = &items[i];
+        int there = item->id || item->spec->idempotency_key ? look_up(pg, tenant, item, err) : 0;
+        if (there < 0) {
+            return there;
+        }
+        if (there == 0 && n_new == a->fits) {
+            if (all_or_nothing) {
+                if (err) {
+                    *err = a->why;
+                }
+                return -ERR_LIMIT;
+            }
+            item->ret_error = a->why;
+            m = i < m ? i : m;
+        }
+        n_new += there == 0 && n_new < a->fits;
     }
-    if ((rc = copy_rows(pg, first_seq, items, n, err)) < 0) {
+    return m;
+}
+
+static int insert(struct pg *pg, const char *tenant, const char *batch_id, int first_seq,
+                  struct submit_item *items, int n, bool all_or_nothing, struct err *err)
+{
+    int rc = copy_rows(pg, first_seq, items, n, err);
+    if (rc < 0) {
         return rc;
     }
     struct pg_params p = { .n = 0 };
@@ -254,11 +296,31 @@ static int submit(struct pg *pg, const char *tenant, const char *batch_id, const
     pg_add_text(&p, batch_id);
     cleanup_pgresult PGresult *inserted = NULL;
     int added = pg_run(pg, &insert_jobs, &p, false, &inserted, err);
-    if (added < 0) {
-        return added;
-    }
-    if (added < n && (rc = settle(pg, tenant, inserted, items, n, all_or_nothing, err)) < 0) {
+    if (added >= 0 && added < n &&
+        (rc = settle(pg, tenant, inserted, items, n, all_or_nothing, err)) < 0) {
         return rc;
+    }
+    return added;
+}
+
+static int submit(struct pg *pg, const char *tenant, const char *batch_id, const char *batch_name,
+                  int first_seq, struct submit_item *items, int n, bool all_or_nothing,
+                  struct err *err)
+{
+    int rc = 0, m = n, added = 0;
+    struct admission a;
+    if (batch_id && (rc = open_batch(pg, tenant, batch_id, batch_name, err)) < 0) {
+        return rc;
+    }
+    if ((rc = admission_look(pg, tenant, n, &a, err)) < 0 ||
+        (a.fits < n && (m = cut(pg, tenant, items, n, all_or_nothing, &a, err)) < 0)) {
+        return rc < 0 ? rc : m;
+    }
+    if (m > 0) {
+        added = insert(pg, tenant, batch_id, first_seq, items, m, all_or_nothing, err);
+    }
+    if (added < 0 || (added > 0 && (rc = admission_take(pg, tenant, &a, added, err)) < 0)) {
+        return added < 0 ? added : rc;
     }
     if (batch_id && added > 0) {
         struct pg_params g = { .n = 0 };

@@ -1,7 +1,8 @@
-/* Jobs against the ledger: of every job that has a result, the lines that its sandboxes must have
- * are computed from the result (and its branches' results) and the price book, exactly as the
- * commit did, and compared field by field with those that are there. Pages of jobs in the order of
- * their ids. */
+/* Jobs against the ledger: of every attempt that ended with a result, the lines that its sandboxes
+ * must have are computed from the result (and its branches' results) and the price book, exactly as
+ * the commit did, and compared field by field with those that are there. Such an attempt is a job's
+ * last one, or a try that a retry on request followed. Pages of attempts in the order of their
+ * jobs' ids and their numbers. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,20 +16,25 @@
 
 #define PAGE_JOBS 500
 
-/* $1 after, $2 how many */
+/* $1 and $2 the job and attempt before the first, $3 how many */
 static const struct statement page_jobs = {
     "check_jobs",
-    "SELECT r.job_id, j.tenant, j.state, coalesce(j.verdict, ''), j.attempt, j.template, "
-    "coalesce(j.batch_id::text, ''), j.labels::text, r.attempt, r.verdict, r.detail, "
-    "(SELECT count(*) FROM attempts a WHERE a.job_id = r.job_id AND a.attempt = r.attempt AND "
-    "a.outcome = 'committed') FROM results r JOIN jobs j ON j.id = r.job_id WHERE r.job_id > "
-    "$1::uuid ORDER BY r.job_id LIMIT $2::int"
+    "SELECT e.job_id, j.tenant, j.state, coalesce(j.verdict, ''), e.last::int, j.template, "
+    "coalesce(j.batch_id::text, ''), j.labels::text, e.attempt, e.verdict, e.detail, "
+    "(SELECT count(*) FROM attempts a WHERE a.job_id = e.job_id AND a.attempt = e.attempt AND "
+    "a.outcome IN ('committed','retried')) FROM ("
+    "(SELECT job_id, attempt, verdict, detail, true AS last FROM results"
+    "  WHERE (job_id, attempt) > ($1::uuid, $2::int) ORDER BY job_id LIMIT $3::int)"
+    " UNION ALL (SELECT job_id, attempt, verdict, detail, false FROM attempts"
+    "  WHERE outcome = 'retried' AND (job_id, attempt) > ($1::uuid, $2::int)"
+    "  ORDER BY job_id, attempt LIMIT $3::int)) e"
+    " JOIN jobs j ON j.id = e.job_id ORDER BY e.job_id, e.attempt LIMIT $3::int"
 };
 /* $1 from, $2 to */
 static const struct statement page_branches = {
     "check_branches", "SELECT job_id, path, verdict, detail, attempt FROM branch_results WHERE "
                       "job_id BETWEEN $1::uuid AND "
-                      "$2::uuid ORDER BY job_id, node"
+                      "$2::uuid ORDER BY job_id, attempt, node"
 };
 static const struct statement page_lines = {
     "check_job_lines",
@@ -37,7 +43,7 @@ static const struct statement page_lines = {
         "u.to_ts") ", u.measured_ms, u.charged_ms, u.amount, u.unit_price_nanousd, u.cost_nanousd, "
                    "u.period, u.rate_id FROM usage_records u WHERE u.job_id BETWEEN $1::uuid AND "
                    "$2::uuid AND u.kind = 'usage' AND u.meter IN ('vcpu_seconds','gib_seconds') "
-                   "ORDER BY u.job_id, u.id"
+                   "ORDER BY u.job_id, u.attempt, u.id"
 };
 enum {
     L_JOB,
@@ -65,7 +71,8 @@ static const struct statement strays = {
     "check_strays",
     "SELECT u.id, u.job_id FROM usage_records u WHERE u.kind = 'usage' AND u.meter IN "
     "('vcpu_seconds','gib_seconds') AND NOT EXISTS (SELECT FROM results r WHERE r.job_id = "
-    "u.job_id)"
+    "u.job_id AND r.attempt = u.attempt) AND NOT EXISTS (SELECT FROM attempts a WHERE a.job_id = "
+    "u.job_id AND a.attempt = u.attempt AND a.outcome = 'retried')"
 };
 static const struct statement endless = {
     "check_endless", "SELECT j.id, j.state FROM jobs j WHERE j.state IN "
@@ -125,7 +132,15 @@ static int parse(const PGresult *res, int row, int col, const char *word, struct
     return 0;
 }
 
-/* What the lines of the job in this row must be, into p->want. */
+/* Where a row of branches or lines is, compared with the attempt that this row of jobs is of. */
+static int place(const struct page *p, const PGresult *res, int row, int attempt_col, int job_row)
+{
+    int d = strcmp(PQgetvalue(res, row, 0), PQgetvalue(p->jobs, job_row, 0));
+    int64_t have = pg_int(res, row, attempt_col), want = pg_int(p->jobs, job_row, 8);
+    return d != 0 ? d : have < want ? -1 : have > want;
+}
+
+/* What the lines of the attempt in this row must be, into p->want. */
 static int expect_job(struct page *p, int row, struct err *err)
 {
     const char *job = PQgetvalue(p->jobs, row, 0);
@@ -140,11 +155,9 @@ static int expect_job(struct page *p, int row, struct err *err)
     if (committed && job_result_billed(&r)) {
         expect_sandbox(p, row, "", &r);
     }
-    for (; p->branch < p->n_branches && strcmp(PQgetvalue(p->branches, p->branch, 0), job) < 0;
-         p->branch++) {
+    for (; p->branch < p->n_branches && place(p, p->branches, p->branch, 4, row) < 0; p->branch++) {
     }
-    for (; rc == 0 && p->branch < p->n_branches &&
-           strcmp(PQgetvalue(p->branches, p->branch, 0), job) == 0;
+    for (; rc == 0 && p->branch < p->n_branches && place(p, p->branches, p->branch, 4, row) == 0;
          p->branch++) {
         struct branch_result b = { 0 };
         rc =
@@ -204,7 +217,7 @@ static void check_line(struct page *p, int row, int line, const struct usage_rec
 {
     check_text(p, line, L_TENANT, "tenant", PQgetvalue(p->jobs, row, 1));
     check_text(p, line, L_BATCH, "batch", PQgetvalue(p->jobs, row, 6));
-    check_text(p, line, L_VERDICT, "verdict", PQgetvalue(p->jobs, row, 3));
+    check_text(p, line, L_VERDICT, "verdict", PQgetvalue(p->jobs, row, 9));
     check_text(p, line, L_LABELS, "labels", PQgetvalue(p->jobs, row, 7));
     check_text(p, line, L_METER, "meter", meter_word(u->meter));
     check_number(p, line, L_PART, "part", u->part);
@@ -231,12 +244,12 @@ static void compare(struct page *p, int row)
         qsort(w->u, w->n, sizeof *w->u, by_id);
     }
     size_t i = 0;
-    bool old = p->line < p->n_lines && PQgetisnull(p->lines, p->line, L_RATE);
-    while (p->line < p->n_lines && strcmp(PQgetvalue(p->lines, p->line, L_JOB), job) < 0) {
-        p->line++; /* of a job without a result: strays */
+    while (p->line < p->n_lines && place(p, p->lines, p->line, L_ATTEMPT, row) < 0) {
+        p->line++; /* of an attempt without a result (strays), or of the page before */
     }
+    bool old = p->line < p->n_lines && PQgetisnull(p->lines, p->line, L_RATE);
     for (;;) {
-        bool here = p->line < p->n_lines && strcmp(PQgetvalue(p->lines, p->line, L_JOB), job) == 0;
+        bool here = p->line < p->n_lines && place(p, p->lines, p->line, L_ATTEMPT, row) == 0;
         if (here && PQgetisnull(p->lines, p->line, L_RATE)) {
             check_old(p, p->line++);
             old = true;
@@ -269,6 +282,9 @@ static void compare(struct page *p, int row)
 static void check_state(struct page *p, int row)
 {
     const char *job = PQgetvalue(p->jobs, row, 0), *verdict = PQgetvalue(p->jobs, row, 3);
+    if (pg_int(p->jobs, row, 4) == 0) {
+        return; /* a try: the job has gone on */
+    }
     if (strcmp(verdict, PQgetvalue(p->jobs, row, 9)) != 0) {
         check_found(p->c, "job", NULL, "%s has the verdict %s, its result %s", job, verdict,
                     PQgetvalue(p->jobs, row, 9));
@@ -295,7 +311,7 @@ static int check_page(struct check *c, const PGresult *jobs, int n, struct err *
         if (rc >= 0) {
             compare(&p, row);
         }
-        c->sums->jobs++;
+        c->sums->jobs += pg_int(jobs, row, 4) != 0;
     }
     free(p.want.u);
     return rc;
@@ -304,8 +320,8 @@ static int check_page(struct check *c, const PGresult *jobs, int n, struct err *
 static int on_stray(void *ctx, const PGresult *res, int row, struct err *err)
 {
     (void)err;
-    check_found(ctx, "unfounded", PQgetvalue(res, row, 0), "of job %s, which has no result",
-                PQgetvalue(res, row, 1));
+    check_found(ctx, "unfounded", PQgetvalue(res, row, 0),
+                "of job %s: the attempt it names has no result", PQgetvalue(res, row, 1));
     return 0;
 }
 
@@ -321,14 +337,17 @@ int check_jobs(struct check *c, struct err *err)
 {
     char after[ID_TEXT_BYTES] = "00000000-0000-0000-0000-000000000000";
     int rc = 0;
+    int64_t attempt = 0;
     for (int n = PAGE_JOBS; n == PAGE_JOBS && rc >= 0;) {
         struct pg_params p = { .n = 0 };
         pg_add_text(&p, after);
+        pg_add_int(&p, attempt);
         pg_add_int(&p, PAGE_JOBS);
         cleanup_pgresult PGresult *jobs = NULL;
         n = rc = pg_run(c->pg, &page_jobs, &p, false, &jobs, err);
         if (n > 0) {
             pg_copy(jobs, n - 1, 0, after, sizeof after);
+            attempt = pg_int(jobs, n - 1, 8);
             rc = check_page(c, jobs, n, err);
         }
     }

@@ -75,4 +75,12 @@ static inline void cleanup_pgresult_fn(PGresult **r)
 
 extern const struct statement stmt_begin, stmt_commit, stmt_async_commit;
 
+/* Part of a WITH: rows of the CTE `from` (tenant, priority; jobs that were moved) began to wait
+ * (sign
+ * "") or ceased to (sign "-"). Every statement that moves jobs into or out of queued and retrying
+ * has it; see queue_counts in schemas/sql/0005_fair.sql. */
+#define QUEUE_COUNT(from, sign)                                                                    \
+    ", queue_count AS (INSERT INTO queue_counts (tenant, priority, n)"                             \
+    " SELECT tenant, priority, " sign "count(*) FROM " from " GROUP BY tenant, priority)"
+
 #define PG_MS(column) "coalesce((extract(epoch from " column ") * 1000)::int8, -1)"

@@ -36,11 +36,20 @@ MUST_CHECK int queue_setup(struct queue *q, struct err *err);
 
 /* ---- intake: brood:intake, group "scheduler" ---- */
 /* Anyone may XADD brood:intake * job <json> [tenant T] [batch UUID] [seq N]. */
+/* Of a waking entry: whose work came, or (jobs ended) whose work is done. */
+struct intake_note {
+    char tenant[JOB_TENANT_MAX + 1]; /* "": not said */
+    enum job_priority priority;
+    int64_t jobs;    /* that came to wait, or ended; 0: not said */
+    int64_t slot_us; /* of those that ended: how long they held slots, in all */
+};
 struct intake_entry {
     char stream_id[40];
     char *job; /* JSON as given; NULL: none (a wake-up, or an entry without the field) */
     size_t job_len;
-    bool wake;
+    bool wake; /* with note, or without */
+    bool done; /* a worker's notice: note says what ended */
+    struct intake_note note;
     char tenant[JOB_TENANT_MAX + 1]; /* "" = default; a tenant that breaks the rule is kept as "?"
                                         and refused by the scheduler */
     char batch[ID_TEXT_BYTES];       /* "" = none; one that is no UUID is kept as "?" */
@@ -51,6 +60,12 @@ MUST_CHECK int queue_intake_add(struct queue *q, const char *job, size_t len, co
                                 const char *batch, int seq, struct err *err);
 /* Wake the scheduler: rows were put into Postgres by somebody else (XADD brood:intake * wake 1). */
 MUST_CHECK int queue_wake(struct queue *q, struct err *err);
+/* The same when it is known whose they are: n jobs of that tenant and priority. */
+MUST_CHECK int queue_wake_for(struct queue *q, const char *tenant, enum job_priority priority,
+                              int n, struct err *err);
+/* A worker's notices of attempts that ended; those of the same tenant and priority go as one. */
+MUST_CHECK int queue_done_add(struct queue *q, const struct intake_note *notes, int n,
+                              struct err *err);
 /* Up to max entries for consumer; waits up to block_ms when there are none. recover = true returns,
  * without waiting, the first max entries the group had taken but not acknowledged (a scheduler that
  * died, a batch that failed), and 0 when there are none. Returns the count. */
@@ -104,11 +119,7 @@ MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer,
 /* XACK + XDEL, pipelined. */
 MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n,
                                struct err *err);
-/* Remove the entries of these jobs, claimed or not; a worker that runs one learns it at its next
- * renewal. n up to QUEUE_DROP_MAX. */
 #define QUEUE_DROP_MAX 1000
-MUST_CHECK int queue_ready_drop(struct queue *q, const char *const *job_ids, int n,
-                                struct err *err);
 /* A claim as it stands: every renewal counts delivery up. */
 struct pending_claim {
     char stream_id[40], worker[64];
@@ -118,6 +129,15 @@ struct pending_claim {
  * stream. Returns how many. */
 MUST_CHECK int queue_pending(struct queue *q, const char *after, struct pending_claim *ret_rows,
                              int max, struct err *err);
+/* Ask that jobs end (n up to QUEUE_DROP_MAX): entries that nobody has claimed are removed, their
+ * jobs in ret_dropped (room for n) and counted in what is returned; of claimed ones the workers are
+ * told by brood:cancel. */
+MUST_CHECK int queue_cancel(struct queue *q, const struct id *ids, int n, struct id *ret_dropped,
+                            struct err *err);
+/* The next job on brood:cancel behind *cursor ("$": from now on); waits up to block_ms. 1 = got
+ * one, 0 = none. */
+MUST_CHECK int queue_cancel_next(struct queue *q, char cursor[40], int64_t block_ms,
+                                 char ret_job[ID_TEXT_BYTES], struct err *err);
 struct expired_claim {
     char stream_id[40], job_id[ID_TEXT_BYTES], worker[64];
     int attempt;

@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "common/base/buf.h"
 #include "common/base/clock.h"
 #include "common/model/job.h"
 #include "common/store/queue_internal.h"
@@ -108,6 +109,80 @@ int queue_event_next(struct queue *q, char cursor[40], int64_t block_ms, struct 
     (void)field_copy(fields, "type", ret_event->type, sizeof ret_event->type);
     (void)field_copy(fields, "job", ret_event->job_id, sizeof ret_event->job_id);
     (void)field_copy(fields, "verdict", ret_event->verdict, sizeof ret_event->verdict);
+    return 1;
+}
+
+/* KEYS[1] ready; ARGV group, cancel stream, ids divided by commas -> ids whose entries were
+ * removed. One pass over the ready stream, which is short. */
+static const char cancel_script[] =
+    "local out, from = {}, '-' "
+    "while true do "
+    " local r = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 64) "
+    " if #r == 0 then break end "
+    " for _, e in ipairs(r) do "
+    "  local f = e[2] "
+    "  for i = 1, #f, 2 do if f[i] == 'job' and #f[i + 1] == 36 and "
+    "string.find(ARGV[3], f[i + 1], 1, true) then "
+    "   if #redis.call('XPENDING', KEYS[1], ARGV[1], e[1], e[1], 1) > 0 then "
+    "    redis.call('XADD', ARGV[2], 'MAXLEN', '~', '10000', '*', 'job', f[i + 1]) "
+    "   else redis.call('XDEL', KEYS[1], e[1]) out[#out + 1] = f[i + 1] end "
+    "   break "
+    "  end end "
+    "  from = '(' .. e[1] "
+    " end "
+    "end return out";
+
+int queue_cancel(struct queue *q, const struct id *ids, int n, struct id *ret_dropped,
+                 struct err *err)
+{
+    assert(n > 0 && n <= QUEUE_DROP_MAX);
+    cleanup_buf struct buf text;
+    buf_init(&text, (size_t)QUEUE_DROP_MAX * (ID_TEXT_BYTES + 1));
+    int rc = 0;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = i > 0 ? buf_add_str(&text, ",", err) : 0;
+        rc = rc < 0 ? rc : buf_add_str(&text, ids[i].text, err);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    struct args a = { .n = 0 };
+    args_eval(&a, cancel_script, KEY_READY);
+    args_strs(&a, GROUP_WORKERS, KEY_CANCEL, NULL);
+    args_mem(&a, text.data, text.len);
+    cleanup_reply redisReply *r = NULL;
+    if ((rc = queue_command(q, &a, 0, &r, err)) < 0) {
+        return rc;
+    }
+    if (r->type != REDIS_REPLY_ARRAY) {
+        return queue_bad_reply(err, "cancel");
+    }
+    int dropped = 0; /* a job may have two entries, of which one was claimed: the guard decides */
+    for (size_t i = 0; i < r->elements && dropped < n; i++) {
+        const redisReply *e = r->element[i];
+        if (e->type == REDIS_REPLY_STRING && e->len == ID_TEXT_BYTES - 1 && id_valid(e->str)) {
+            memcpy(ret_dropped[dropped++].text, e->str, ID_TEXT_BYTES);
+        }
+    }
+    return dropped;
+}
+
+int queue_cancel_next(struct queue *q, char cursor[40], int64_t block_ms,
+                      char ret_job[ID_TEXT_BYTES], struct err *err)
+{
+    if (strcmp(cursor, "$") == 0) {
+        int rc = pin_cursor(q, KEY_CANCEL, cursor, err);
+        if (rc < 0) {
+            return rc;
+        }
+    }
+    cleanup_reply redisReply *r = NULL;
+    const redisReply *fields = NULL;
+    int rc = read_one(q, KEY_CANCEL, cursor, block_ms, &r, &fields, err);
+    if (rc <= 0) {
+        return rc;
+    }
+    (void)!field_copy(fields, "job", ret_job, ID_TEXT_BYTES);
     return 1;
 }
 

@@ -45,11 +45,75 @@ int queue_wake(struct queue *q, struct err *err)
     return queue_command(q, &a, 0, NULL, err);
 }
 
+int queue_wake_for(struct queue *q, const char *tenant, enum job_priority priority, int n,
+                   struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_strs(&a, "XADD", KEY_INTAKE, "*", "wake", "1", "tenant", tenant, "priority",
+              job_priority_word(priority), "jobs", NULL);
+    args_int(&a, n);
+    return queue_command(q, &a, 0, NULL, err);
+}
+
+int queue_done_add(struct queue *q, const struct intake_note *notes, int n, struct err *err)
+{
+    int sent = 0, rc = queue_ensure(q, 0, err);
+    for (int i = 0; i < n && rc == 0; i++) {
+        int64_t jobs = 0, slot_us = 0;
+        bool first = true;
+        for (int k = 0; k < n && first; k++) {
+            if (notes[k].priority != notes[i].priority ||
+                strcmp(notes[k].tenant, notes[i].tenant) != 0) {
+                continue;
+            }
+            first = k >= i; /* else it went with an earlier one */
+            jobs += notes[k].jobs;
+            slot_us += notes[k].slot_us;
+        }
+        if (!first) {
+            continue;
+        }
+        struct args a = { .n = 0 };
+        args_strs(&a, "XADD", KEY_INTAKE, "*", "done", "1", "tenant", notes[i].tenant, "priority",
+                  job_priority_word(notes[i].priority), "jobs", NULL);
+        args_int(&a, jobs);
+        args_str(&a, "slot_us");
+        args_int(&a, slot_us);
+        rc = queue_append(q, &a, err);
+        sent++;
+    }
+    return rc < 0 ? rc : queue_replies(q, sent, NULL, err);
+}
+
+/* Of an entry without a job. */
+static void read_note(const redisReply *fields, struct intake_entry *e)
+{
+    char word[16];
+    int64_t n = 0, us = 0;
+    struct intake_note *note = &e->note;
+    *note = (struct intake_note){ .priority = PRIORITY_NORMAL };
+    if (field_copy(fields, "priority", word, sizeof word)) {
+        int p = job_priority_parse(word);
+        note->priority = p < 0 ? PRIORITY_NORMAL : (enum job_priority)p;
+    }
+    if (field_copy(fields, "tenant", note->tenant, sizeof note->tenant) &&
+        !job_tenant_ok(note->tenant)) {
+        note->tenant[0] = 0;
+    }
+    (void)!field_int(fields, "jobs", 1, INT32_MAX, &n);
+    (void)!field_int(fields, "slot_us", 0, INT64_MAX, &us);
+    note->jobs = n;
+    note->slot_us = us;
+    e->done = field_of(fields, "done") != NULL;
+    e->wake = field_of(fields, "wake") != NULL;
+}
+
 static void read_entry(const redisReply *fields, struct intake_entry *e)
 {
     const redisReply *job = field_of(fields, "job");
-    e->wake = field_of(fields, "wake") != NULL;
-    if (job) {
+    if (!job) {
+        read_note(fields, e);
+    } else {
         e->job = malloc(job->len + 1);
         if (!e->job) {
             abort();
@@ -152,7 +216,10 @@ int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const
               entry->tenant, "batch", entry->batch, "job", NULL);
     args_mem(&c[1], entry->job, len);
     args_strs(&c[2], "XADD", KEY_EVENTS, "MAXLEN", "~", EVENTS_MAX, "*", "type", "job.rejected",
-              "intake", entry->stream_id, "batch", entry->batch, "reason", why->text, "at", NULL);
+              "intake", entry->stream_id, "batch", entry->batch, "reason", why->text, "code",
+              err_word(why->code), "retry_after_ms", NULL);
+    args_int(&c[2], why->retry_after_ms);
+    args_str(&c[2], "at");
     args_int(&c[2], wall_ms());
     args_strs(&c[3], "XACK", KEY_INTAKE, GROUP_SCHEDULER, entry->stream_id, NULL);
     args_strs(&c[4], "XDEL", KEY_INTAKE, entry->stream_id, NULL);

@@ -7,6 +7,7 @@
 #define KEY_INTAKE QUEUE_PREFIX "intake"
 #define KEY_REJECTED QUEUE_PREFIX "rejected"
 #define KEY_READY QUEUE_PREFIX "ready"
+#define KEY_CANCEL QUEUE_PREFIX "cancel"
 #define KEY_EVENTS QUEUE_PREFIX "events"
 #define KEY_WORKERS QUEUE_PREFIX "workers"
 #define GROUP_SCHEDULER "scheduler"

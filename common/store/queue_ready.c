@@ -52,22 +52,6 @@ static const char ids_script[] =
     " end "
     "end return out";
 
-/* KEYS[1] stream; ARGV group, job ids divided by commas -> how many entries were removed */
-static const char drop_script[] =
-    "local n, from = 0, '-' "
-    "while true do "
-    " local r = redis.call('XRANGE', KEYS[1], from, '+', 'COUNT', 64) "
-    " if #r == 0 then break end "
-    " for _, e in ipairs(r) do "
-    "  local f = e[2] "
-    "  for i = 1, #f, 2 do if f[i] == 'job' and #f[i + 1] == 36 and "
-    "string.find(ARGV[2], f[i + 1], 1, true) then "
-    "   redis.call('XACK', KEYS[1], ARGV[1], e[1]) n = n + redis.call('XDEL', KEYS[1], e[1]) break "
-    "  end end "
-    "  from = '(' .. e[1] "
-    " end "
-    "end return n";
-
 void claim_done(struct claim *c)
 {
     free(c->spec);
@@ -369,29 +353,4 @@ int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], int max, st
         copy_reply(r->element[i], ret_ids[i], ID_TEXT_BYTES);
     }
     return (int)r->elements;
-}
-
-int queue_ready_drop(struct queue *q, const char *const *job_ids, int n, struct err *err)
-{
-    assert(n >= 0 && n <= QUEUE_DROP_MAX);
-    cleanup_buf struct buf ids;
-    buf_init(&ids, (size_t)QUEUE_DROP_MAX * ID_TEXT_BYTES);
-    int rc = 0;
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = i > 0 ? buf_add_str(&ids, ",", err) : 0;
-        rc = rc < 0 ? rc : buf_add_str(&ids, job_ids[i], err);
-    }
-    if (rc < 0 || n == 0) {
-        return rc;
-    }
-    struct args a = { .n = 0 };
-    args_eval(&a, drop_script, KEY_READY);
-    args_str(&a, GROUP_WORKERS);
-    args_mem(&a, ids.data, ids.len);
-    cleanup_reply redisReply *r = NULL;
-    rc = queue_command(q, &a, 0, &r, err);
-    if (rc < 0) {
-        return rc;
-    }
-    return r->type == REDIS_REPLY_INTEGER ? (int)r->integer : queue_bad_reply(err, "drop");
 }

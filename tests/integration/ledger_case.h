@@ -62,7 +62,7 @@ static inline void run_job(struct pg *pg, const char *tenant, int64_t from_ms, i
     struct dispatch_row row;
     int got = 0;
     for (int tries = 0; got == 0 && tries < DISPATCH_TRIES; tries++) {
-        got = store_dispatch(pg, 1, &row, &e); /* none: others hold the rows this moment */
+        got = fixture_dispatch(pg, 1, &row, &e); /* none: others hold the rows this moment */
     }
     cr_assert_eq(got, 1);
     struct job_result r;

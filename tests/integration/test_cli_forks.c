@@ -42,7 +42,7 @@ static void commit_job(void)
     memcpy(batch, b.text, sizeof batch);
     OK(store_submit(&f.pg, "default", batch, NULL, 0, &one, 1, true, &err));
     struct dispatch_row row;
-    cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
     memcpy(job, row.job_id, sizeof job);
     dispatch_rows_done(&row, 1);
     struct job_result r;

@@ -42,7 +42,7 @@ static void finish(struct pg *pg, int n, const char *worker)
         items[i].spec = fixture_job("true", NULL);
     }
     OK(store_submit(pg, "default", NULL, NULL, 0, items, n, true, &err));
-    int got = store_dispatch(pg, n, rows, &err);
+    int got = fixture_dispatch(pg, n, rows, &err);
     if (got == 0) { /* another thread has dispatched them, and commits them */
         return;
     }

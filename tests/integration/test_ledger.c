@@ -80,7 +80,7 @@ Test(ledger, b125_committed_twice)
     struct submit_item one = { .spec = fixture_job("true", NULL) };
     OK(store_submit(&f.pg, "default", NULL, NULL, 0, &one, 1, true, &err));
     struct dispatch_row row;
-    cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
     struct job_result r;
     job_result_init(&r);
     r.verdict = VERDICT_ACCEPTED;
@@ -306,7 +306,7 @@ Test(ledger, faults_of_ours_are_counted_not_billed)
     struct submit_item one = { .spec = fixture_job("true", NULL) };
     OK(store_submit(&f.pg, "default", NULL, NULL, 0, &one, 1, true, &err));
     struct dispatch_row row;
-    cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
     static const struct retry_policy policy = { .attempts_max = 5, .waits_max = 5 };
     sleep_ms(5);
     OK(store_attempt_failed(&f.pg, row.job_id, 1, "w", RETRY_BROKEN, "broke", &policy, NULL, &err));

@@ -246,7 +246,7 @@ Test(ledger_books, b119_long_runners_are_told)
     OK(store_budget_put(&f.pg, &b, &err));
     OK(store_submit(&f.pg, "default", NULL, NULL, 0, &one, 1, true, &err));
     cr_assert_eq(store_budgets_look(&f.pg, &err), 0, "only what runs");
-    cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
     sleep_ms(10);
     cr_assert_eq(store_budgets_look(&f.pg, &err), 1);
     cr_assert_eq(store_budgets_look(&f.pg, &err), 0, "once an attempt");

@@ -10,6 +10,8 @@
 #include "common/base/clock.h"
 #include "common/store/pg_internal.h"
 #include "common/store/usage.h"
+#include "common/store/cancel.h"
+#include "common/store/tenants.h"
 #include "tests/support/fixture.h"
 
 FIXTURE_MAIN
@@ -51,7 +53,7 @@ static void submit_n(const char *batch, int n, struct id *ret_ids)
 
 static void dispatch_one(struct dispatch_row *row)
 {
-    int n = store_dispatch(&f.pg, 1, row, &err);
+    int n = fixture_dispatch(&f.pg, 1, row, &err);
     cr_assert_eq(n, 1, "dispatch: %d %s", n, n < 0 ? err.text : "");
 }
 
@@ -179,7 +181,7 @@ Test(store, thousand_jobs_with_every_odd_byte)
     cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs"), N);
     cr_assert_eq(fixture_number(&f, "SELECT jobs FROM batches"), N);
     static struct dispatch_row rows[N];
-    cr_assert_eq(store_dispatch(&f.pg, N, rows, &err), N);
+    cr_assert_eq(fixture_dispatch(&f.pg, N, rows, &err), N);
     for (int i = 0; i < N; i++) {
         cr_assert_str_eq(rows[i].job_id, items[i].ret_id.text, "dispatch order differs at %d", i);
         cr_assert_eq(rows[i].spec_len, items[i].spec->canonical_len);
@@ -257,7 +259,7 @@ static void *pull(void *arg)
         return NULL;
     }
     struct dispatch_row rows[7];
-    for (int n; (n = store_dispatch(&pg, 7, rows, &e)) > 0;) {
+    for (int n; (n = fixture_dispatch(&pg, 7, rows, &e)) > 0;) {
         for (int i = 0; i < n; i++) {
             memcpy(p->ids[p->n++], rows[i].job_id, ID_TEXT_BYTES);
         }
@@ -300,14 +302,14 @@ Test(store, requeue_of_lost_entries)
     struct id ids[3];
     submit_n(NULL, 3, ids);
     struct dispatch_row rows[3];
-    cr_assert_eq(store_dispatch(&f.pg, 3, rows, &err), 3);
+    cr_assert_eq(fixture_dispatch(&f.pg, 3, rows, &err), 3);
     dispatch_rows_done(rows, 3);
     const char *keep[] = { ids[1].text, "rubbish" };
     cr_assert_eq(store_requeue_lost(&f.pg, 60000, keep, 2, &err), 0, "younger than the age");
     sleep_ms(5);
     cr_assert_eq(store_requeue_lost(&f.pg, 1, keep, 2, &err), 2);
     cr_assert_eq(store_requeue_lost(&f.pg, 1, keep, 2, &err), 0);
-    cr_assert_eq(store_dispatch(&f.pg, 3, rows, &err), 2);
+    cr_assert_eq(fixture_dispatch(&f.pg, 3, rows, &err), 2);
     cr_assert_eq(rows[0].attempt, 2);
     dispatch_rows_done(rows, 2);
 }
@@ -454,7 +456,7 @@ Test(store, a_bad_item_undoes_the_whole_commit)
 {
     struct dispatch_row rows[2];
     submit_n(NULL, 2, NULL);
-    cr_assert_eq(store_dispatch(&f.pg, 2, rows, &err), 2);
+    cr_assert_eq(fixture_dispatch(&f.pg, 2, rows, &err), 2);
     struct job_result r;
     make_result(&r, VERDICT_ACCEPTED, "x", 1);
     struct commit_item items[2] = {
@@ -503,11 +505,12 @@ Test(store, output_bytes_survive)
 
 Test(store, cancel_ends_what_has_not_ended)
 {
-    struct id batch = id_new(), other = id_new(), ids[4], open[4];
+    struct id batch = id_new(), other = id_new(), open[4], ended[4];
+    struct cancelled gone[4];
     submit_n(batch.text, 4, NULL);
     submit_n(other.text, 1, NULL);
     struct dispatch_row rows[3];
-    cr_assert_eq(store_dispatch(&f.pg, 3, rows, &err), 3, "%s", err.text);
+    cr_assert_eq(fixture_dispatch(&f.pg, 3, rows, &err), 3, "%s", err.text);
     struct job_result r;
     make_result(&r, VERDICT_ACCEPTED, "x", 1);
     cr_assert(commit_one(rows[0].job_id, 1, "w", &r));
@@ -515,11 +518,17 @@ Test(store, cancel_ends_what_has_not_ended)
     cr_assert_str_eq(open[0].text, batch.text);
     cr_assert_eq(store_open_batches(&f.pg, "default", "another", 4, open, &err), 0);
 
-    cr_assert_eq(store_cancel(&f.pg, batch.text, 2, ids, &err), 2);
-    cr_assert_eq(store_cancel(&f.pg, batch.text, 4, ids + 2, &err), 1);
-    cr_assert_eq(store_cancel(&f.pg, batch.text, 4, ids, &err), 0);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, NULL, 2, gone, &err), 2, "%s", err.text);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, NULL, 4, gone + 2, &err), 1);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, NULL, 4, gone, &err), 0, "marked ones come once");
+    cr_assert(!gone[0].ended && !gone[1].ended, "in flight: whoever has them ends them");
+    cr_assert(gone[2].ended, "it had waited");
+    cr_assert_eq(store_cancelling(&f.pg, 0, 4, open, &err), 2);
+    cr_assert_eq(store_cancel_marked(&f.pg, open, 2, 2, ended, &err), 2, "%s", err.text);
+    cr_assert_eq(store_cancel_marked(&f.pg, open, 2, 2, ended, &err), 0);
     cr_assert(!commit_one(rows[1].job_id, 1, "w", &r), "a cancelled job's attempt committed");
     OK(store_mark_running(&f.pg, rows[2].job_id, 1, &err));
+    cr_assert_eq(store_recount(&f.pg, &err), 0, "the count of waiting jobs is right");
     struct batch_counts c;
     OK(store_batch_counts(&f.pg, batch.text, &c, &err));
     cr_assert_eq(c.done, 4);
@@ -539,11 +548,10 @@ Test(store, cancel_ends_what_has_not_ended)
     job_result_done(&r);
 }
 
-Test(store, dropped_jobs_leave_the_ready_stream)
+Test(store, cancel_drops_what_nobody_claimed_and_tells_of_the_rest)
 {
-    struct id ids[3];
+    struct id ids[3], dropped[3];
     struct ready_item items[3];
-    const char *drop[2] = { ids[0].text, ids[2].text };
     for (int i = 0; i < 3; i++) {
         ids[i] = id_new();
         items[i] = (struct ready_item){
@@ -552,18 +560,18 @@ Test(store, dropped_jobs_leave_the_ready_stream)
     }
     OK(queue_setup(&f.queue, &err));
     OK(queue_ready_add(&f.queue, items, 3, &err));
+    char cursor[QUEUE_STREAM_ID_MAX] = "$", told[ID_TEXT_BYTES];
+    cr_assert_eq(queue_cancel_next(&f.queue, cursor, 1, told, &err), 0, "%s", err.text);
     struct claim first;
     cr_assert_eq(queue_claim(&f.queue, "w", 0, &first, &err), 1, "%s", err.text);
-    cr_assert_eq(queue_ready_drop(&f.queue, drop, 2, &err), 2, "%s", err.text);
-    cr_assert_eq(queue_ready_drop(&f.queue, drop, 2, &err), 0);
+    cr_assert_eq(queue_cancel(&f.queue, ids, 2, dropped, &err), 1, "%s", err.text);
+    cr_assert_str_eq(dropped[0].text, ids[1].text);
+    cr_assert_eq(queue_cancel_next(&f.queue, cursor, 1000, told, &err), 1, "%s", err.text);
+    cr_assert_str_eq(told, first.job_id);
     int64_t unclaimed, claimed;
     OK(queue_ready_depth(&f.queue, &unclaimed, &claimed, &err));
     cr_assert_eq(unclaimed, 1);
-    cr_assert_eq(claimed, 0);
-    const char *stream_ids[] = { first.stream_id };
-    bool owned = true;
-    OK(queue_claim_renew(&f.queue, "w", stream_ids, 1, &owned, &err));
-    cr_assert_not(owned);
+    cr_assert_eq(claimed, 1, "its worker still holds it, and bills it");
     claim_done(&first);
 }
 

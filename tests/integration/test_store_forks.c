@@ -7,6 +7,7 @@
 #include "common/base/clock.h"
 #include "common/model/score.h"
 #include "common/store/snapshots.h"
+#include "common/store/cancel.h"
 #include "tests/support/fixture.h"
 
 FIXTURE_MAIN
@@ -104,7 +105,7 @@ static void run_tree(struct handed *h, const char *json)
     struct submit_item one = { .spec = h->spec };
     OK(store_submit(&f.pg, "default", NULL, NULL, 0, &one, 1, true, &err));
     struct dispatch_row row;
-    cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
     memcpy(h->job, row.job_id, sizeof h->job);
     int attempt = row.attempt;
     dispatch_rows_done(&row, 1);
@@ -378,9 +379,10 @@ Test(forks, cancelled_jobs_have_no_branches)
     struct job_spec *spec = NULL;
     OK(job_parse(tree_job, strlen(tree_job), &spec, &err));
     struct submit_item one = { .spec = spec };
-    struct id batch = id_new(), ids[4];
+    struct id batch = id_new();
+    struct cancelled ids[4];
     OK(store_submit(&f.pg, "default", batch.text, NULL, 0, &one, 1, true, &err));
-    cr_assert_eq(store_cancel(&f.pg, batch.text, 4, ids, &err), 1);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, NULL, 4, ids, &err), 1);
     rows_are("1 0 0 0 0 0");
     job_spec_free(spec);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/store/cancel.h"
 #include "common/store/usage.h"
 #include "common/store/snapshots.h"
 #include "tests/support/fixture.h"
@@ -58,7 +59,7 @@ static void commit(const char *tenant, const char *job)
     cleanup_job_spec struct job_spec *spec = NULL;
     OK(job_parse(job_json, strlen(job_json), &spec, &err));
     struct dispatch_row row;
-    cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
     cr_assert_str_eq(row.job_id, job);
     struct job_result result;
     struct manifest files = { 0 };
@@ -166,13 +167,15 @@ Test(tenants, results_branches_and_artifacts)
 Test(tenants, taking_back)
 {
     struct id batch = id_new(), ids[2];
-    (void)submit(MINE, batch.text, NULL, job_json, NULL);
+    struct cancelled gone[2];
+    struct id job = submit(MINE, batch.text, NULL, job_json, NULL);
     f.pg.viewer = THEIRS;
-    cr_expect_eq(store_cancel(&f.pg, batch.text, 2, ids, &err), 0);
+    cr_expect_eq(store_cancel(&f.pg, batch.text, NULL, 2, gone, &err), 0);
+    cr_expect_eq(store_cancel(&f.pg, NULL, job.text, 2, gone, &err), 0);
     cr_expect_eq(store_open_batches(&f.pg, THEIRS, "ci", 2, ids, &err), 0);
     cr_expect_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'queued'"), 1);
     f.pg.viewer = MINE;
-    cr_expect_eq(store_cancel(&f.pg, batch.text, 2, ids, &err), 1);
+    cr_expect_eq(store_cancel(&f.pg, batch.text, NULL, 2, gone, &err), 1);
 }
 
 Test(tenants, idempotency_keys)

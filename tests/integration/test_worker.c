@@ -15,6 +15,7 @@
 
 #include "common/base/clock.h"
 #include "tests/support/fake_guest_pool.h"
+#include "common/store/cancel.h"
 #include "tests/support/fixture.h"
 
 FIXTURE_MAIN
@@ -144,7 +145,7 @@ static void dispatch(struct pg *pg, int n, const char *spec)
     cr_assert_leq(n, 16);
     int got = 0;
     for (int64_t end = mono_ms() + WAIT_MS; got < n && mono_ms() < end; sleep_ms(10)) {
-        int more = store_dispatch(pg, n - got, rows + got, &err);
+        int more = fixture_dispatch(pg, n - got, rows + got, &err);
         cr_assert_geq(more, 0, "%s", err.text);
         got += more;
     }
@@ -349,7 +350,8 @@ Test(worker, lost_claim_commits_nothing)
 Test(worker, a_cancelled_job_gives_its_machine_back)
 {
     pid_t pid = start_worker("w1");
-    struct id batch = id_new(), ids[2];
+    struct id batch = id_new();
+    struct cancelled gone[2];
     const char *json = "{\"template\":\"python\",\"command\":[\"sleep\",\"600000\"],"
                        "\"limits\":{\"wall_ms\":600000}}";
     struct job_spec *spec;
@@ -359,17 +361,21 @@ Test(worker, a_cancelled_job_gives_its_machine_back)
     job_spec_free(spec);
     dispatch(&f.pg, 1, NULL);
     await(&item.ret_id, "SELECT count(*) FROM jobs WHERE state = 'running' AND id = $", 1);
-    cr_assert_eq(store_cancel(&f.pg, batch.text, 2, ids, &err), 1, "%s", err.text);
-    const char *drop[] = { ids[0].text };
-    cr_assert_eq(queue_ready_drop(&f.queue, drop, 1, &err), 1);
+    cr_assert_eq(store_cancel(&f.pg, batch.text, NULL, 2, gone, &err), 1, "%s", err.text);
+    cr_assert(!gone[0].ended);
+    cr_assert_eq(cancel_tell(&f.pg, &f.queue, &gone[0].id, 1, &err), 0, "%s", err.text);
     for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(10)) {
         if (fake_pool_releases(pool) == 1) {
             break;
         }
     }
     cr_assert_eq(fake_pool_releases(pool), 1);
-    cr_assert_eq(about(&item.ret_id, ENDED), 1);
-    cr_assert_eq(about(&item.ret_id, USAGE), 0);
+    await(&item.ret_id, ENDED, 1);
+    await(&item.ret_id,
+          "SELECT count(*) FROM jobs WHERE state = 'cancelled' AND verdict = "
+          "'cancelled' AND id = $",
+          1);
+    cr_assert_eq(about(&item.ret_id, USAGE), METER_COUNT, "billed up to that moment");
     cr_assert_eq(end_worker(pid), 0);
 }
 
@@ -522,7 +528,7 @@ Test(worker, what_does_not_end_in_time_is_given_back)
         const struct retry_policy policy = { .attempts_max = 2, .waits_max = 4 };
         struct dispatch_row row;
         bool dead;
-        cr_assert_eq(store_dispatch(&f.pg, 1, &row, &err), 1);
+        cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1);
         cr_assert_eq(row.attempt, attempt);
         dispatch_rows_done(&row, 1);
         OK(store_attempt_failed(&f.pg, id.text, attempt, "w1",

@@ -1,4 +1,5 @@
 #include "tests/support/fixture.h"
+#include "common/store/tenants.h"
 
 #include <criterion/criterion.h>
 #include <glob.h>
@@ -377,4 +378,39 @@ const struct job_spec *fixture_job(const char *command, const char *key)
     cr_assert_lt(n_specs, (int)(sizeof specs / sizeof specs[0]));
     specs[n_specs++] = spec;
     return spec;
+}
+
+struct dispatch_all {
+    struct dispatch_want wants[DISPATCH_WANTS_MAX];
+    char names[DISPATCH_WANTS_MAX][JOB_TENANT_MAX + 1];
+    int n, max;
+};
+
+static int add_want(void *ctx, const char *tenant, enum job_priority priority, int64_t n,
+                    int64_t run_us)
+{
+    struct dispatch_all *d = ctx;
+    (void)n;
+    (void)run_us;
+    if (d->n < DISPATCH_WANTS_MAX) {
+        (void)snprintf(d->names[d->n], sizeof d->names[d->n], "%s", tenant);
+        d->wants[d->n] =
+            (struct dispatch_want){ .tenant = d->names[d->n], .priority = priority, .n = d->max };
+        d->n++;
+    }
+    return 0;
+}
+
+int fixture_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err)
+{
+    static struct dispatch_all d;
+    d.n = 0;
+    d.max = max;
+    int rc = store_waiting(pg, add_want, &d, err), got = 0;
+    for (int i = 0; i < d.n && rc >= 0 && got < max; i++) {
+        d.wants[i].n = max - got;
+        rc = store_dispatch(pg, &d.wants[i], 1, ret_rows + got, max - got, err);
+        got += rc > 0 ? rc : 0;
+    }
+    return rc < 0 ? rc : got;
 }

@@ -55,6 +55,8 @@ void fixture_close(struct fixture *f);
  * error. */
 void fixture_value(struct fixture *f, const char *sql, char *out, size_t room);
 long fixture_number(struct fixture *f, const char *sql);
+/* store_dispatch of up to max jobs, of whatever tenants and priorities have some due. */
+int fixture_dispatch(struct pg *pg, int max, struct dispatch_row *ret_rows, struct err *err);
 /* A parsed job for the template python. command: a shell line; key: idempotency key or NULL.
  * Owned by the fixture: freed by fixture_close. */
 const struct job_spec *fixture_job(const char *command, const char *key);

@@ -1,0 +1,559 @@
+/* Shares, caps, priorities, times: the scheduler against a real Redis and a real Postgres, the
+ * workers played by the test. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "common/base/clock.h"
+#include "common/base/log.h"
+#include "common/store/budgets.h"
+#include "common/store/cancel.h"
+#include "common/store/ledger_check.h"
+#include "common/store/tenants.h"
+#include "scheduler/scheduler.h"
+#include "tests/support/fixture.h"
+
+FIXTURE_MAIN
+
+#define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
+#define WAIT_MS 30000
+#define JOB_OF(more) "{\"template\":\"python\",\"command\":[\"true\"]" more "}"
+
+static struct fixture f;
+static struct err err;
+static struct config config;
+static struct scheduler s;
+
+static void set_up(void)
+{
+    (void)signal(SIGPIPE, SIG_IGN);
+    fixture_open(&f);
+    log_init("test", LOG_ERROR, STDERR_FILENO);
+    OK(config_load(&config, "/tmp/brood-test-nowhere", NULL, &err));
+    (void)snprintf(config.redis_url, sizeof config.redis_url, "%s", f.redis_url);
+    (void)snprintf(config.postgres_url, sizeof config.postgres_url, "%s", f.pg_url);
+    config.sched_lease_ms = 3600000;
+    scheduler_init(&s, &config);
+    OK(scheduler_connect(&s, &err));
+}
+
+static void tear_down(void)
+{
+    scheduler_done(&s);
+    fixture_close(&f);
+}
+
+TestSuite(fair, .init = set_up, .fini = tear_down, .timeout = 180);
+
+static void turns(int n)
+{
+    for (int i = 0; i < n; i++) {
+        OK(scheduler_turn(&s, 1, &err));
+    }
+}
+
+static void submit_to(const char *tenant, const char *json, int n, struct id *ret_first)
+{
+    struct job_spec *spec;
+    struct submit_item items[200];
+    cr_assert_leq(n, 200);
+    OK(job_parse(json, strlen(json), &spec, &err));
+    for (int i = 0; i < n; i++) {
+        items[i] = (struct submit_item){ .spec = spec };
+    }
+    OK(store_submit(&f.pg, tenant, NULL, NULL, 0, items, n, true, &err));
+    OK(queue_wake(&f.queue, &err));
+    if (ret_first) {
+        *ret_first = items[0].ret_id;
+    }
+    job_spec_free(spec);
+}
+
+/* n jobs that wait, written by SQL: a hundred thousand in a second. */
+static void flood(const char *tenant, int n)
+{
+    char sql[700];
+    (void)snprintf(
+        sql, sizeof sql,
+        "WITH a AS (INSERT INTO jobs (id, tenant, template, spec, spec_hash) SELECT "
+        "gen_random_uuid(), '%s', 'python', '{\"command\":[\"true\"],\"template\":"
+        "\"python\"}', '' FROM generate_series(1, %d) RETURNING tenant, priority),"
+        " c AS (INSERT INTO queue_counts SELECT tenant, priority, count(*) FROM a GROUP BY "
+        "1, 2) SELECT count(*) FROM a",
+        tenant, n);
+    cr_assert_eq(fixture_number(&f, sql), n);
+    OK(queue_wake(&f.queue, &err));
+}
+
+/* Takes what is ready and ends it, each job after slot_us by its worker's notice. Returns the
+ * tenant of the claim, "" when nothing is ready. */
+static const char *work(int64_t slot_us, char job[ID_TEXT_BYTES])
+{
+    static char tenant[JOB_TENANT_MAX + 1];
+    struct claim c;
+    int rc = queue_claim(&f.queue, "w", 0, &c, &err);
+    OK(rc);
+    if (rc == 0) {
+        return "";
+    }
+    struct job_result r;
+    job_result_init(&r);
+    r.verdict = VERDICT_ACCEPTED;
+    struct commit_item item = { .job_id = c.job_id,
+                                .tenant = c.tenant,
+                                .template_name = "python",
+                                .worker = "w",
+                                .attempt = c.attempt,
+                                .result = &r };
+    OK(store_commit(&f.pg, &item, 1, &err));
+    cr_assert(item.ret_won);
+    job_result_done(&r);
+    const char *ids[] = { c.stream_id };
+    OK(queue_claim_ack(&f.queue, ids, 1, &err));
+    struct intake_note note = { .priority = PRIORITY_NORMAL, .jobs = 1, .slot_us = slot_us };
+    memcpy(note.tenant, c.tenant, sizeof note.tenant);
+    OK(queue_done_add(&f.queue, &note, 1, &err));
+    memcpy(tenant, c.tenant, sizeof tenant);
+    if (job) {
+        memcpy(job, c.job_id, ID_TEXT_BYTES);
+    }
+    claim_done(&c);
+    return tenant;
+}
+
+static void counts_are_right(void)
+{
+    cr_assert_eq(store_recount(&f.pg, &err), 0, "a statement forgot the count of waiting jobs");
+}
+
+Test(fair, b131_who_fills_the_queue_meets_its_own_cap_and_others_are_served)
+{
+    struct tenant_row caps = { .name = "a",
+                               .weight = TENANT_UNSET,
+                               .in_flight_max = TENANT_UNSET,
+                               .queued_max = 100,
+                               .submit_per_minute_max = TENANT_UNSET };
+    OK(store_tenant_set(&f.pg, &caps, &err));
+    for (int i = 0; i < 150; i++) {
+        OK(queue_intake_add(&f.queue, JOB_OF(""), strlen(JOB_OF("")), "a", NULL, 0, &err));
+    }
+    OK(queue_intake_add(&f.queue, JOB_OF(""), strlen(JOB_OF("")), "b", NULL, 0, &err));
+    turns(3);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE tenant = 'a'"), 100,
+                 "what was refused leaves no row");
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE tenant = 'b'"), 1);
+    redisReply *r = redisCommand(f.queue.ctx, "XRANGE brood:rejected - +");
+    cr_assert(r && r->type == REDIS_REPLY_ARRAY && r->elements == 50, "50 are refused");
+    freeReplyObject(r);
+    r = redisCommand(f.queue.ctx, "XREVRANGE brood:events + - COUNT 1");
+    bool limit = false, when = false;
+    const redisReply *fields = r->element[0]->element[1];
+    for (size_t i = 0; i + 1 < fields->elements; i += 2) {
+        const char *name = fields->element[i]->str, *value = fields->element[i + 1]->str;
+        limit = limit || (strcmp(name, "code") == 0 && strcmp(value, "limit") == 0);
+        when = when || (strcmp(name, "retry_after_ms") == 0 && strtol(value, NULL, 10) >= 1000);
+    }
+    freeReplyObject(r);
+    cr_assert(limit && when, "the event says that it is a cap and when to come back");
+    int until_b = 0;
+    for (; until_b < 20 && strcmp(work(100000, NULL), "b") != 0; until_b++) {
+        turns(2);
+    }
+    cr_assert_leq(until_b, 4, "b had to wait for %d jobs of a", until_b);
+    counts_are_right();
+}
+
+Test(fair, a_flood_of_100000_rows_leaves_a_newcomer_the_next_place)
+{
+    flood("a", 100000);
+    OK(scheduler_connect(&s, &err)); /* it had said nothing for long: its session was ended */
+    turns(2);
+    for (int i = 0; i < 10; i++) {
+        cr_assert_str_eq(work(200000, NULL), "a");
+        turns(2);
+    }
+    submit_to("b", JOB_OF(""), 1, NULL);
+    turns(2);
+    int until_b = 0;
+    for (; until_b < 20 && strcmp(work(200000, NULL), "b") != 0; until_b++) {
+        turns(2);
+    }
+    /* No worker says it is alive: two slots, so at most three jobs are ready. */
+    cr_assert_leq(until_b, PICK_SLOTS_WHEN_NONE + 1, "%d jobs of a came before", until_b);
+    counts_are_right();
+}
+
+Test(fair, weights_divide_slot_time_whatever_the_jobs_take)
+{
+    struct tenant_row w = { .name = "heavy",
+                            .weight = 3,
+                            .in_flight_max = TENANT_UNSET,
+                            .queued_max = TENANT_UNSET,
+                            .submit_per_minute_max = TENANT_UNSET };
+    OK(store_tenant_set(&f.pg, &w, &err));
+    flood("heavy", 2000);
+    flood("light", 2000);
+    turns(2);
+    int64_t us[2] = { 0 };
+    for (int i = 0; i < 600; i++) {
+        struct claim peek;
+        int rc = queue_claim(&f.queue, "w", 0, &peek, &err);
+        OK(rc);
+        if (rc == 1) { /* back under the same name: read by the group's pending list below */
+            bool heavy = strcmp(peek.tenant, "heavy") == 0;
+            int64_t took = heavy ? 300000 : 50000;
+            us[heavy] += i >= 100 ? took : 0;
+            const char *ids[] = { peek.stream_id };
+            OK(queue_claim_ack(&f.queue, ids, 1, &err));
+            struct intake_note note = { .priority = PRIORITY_NORMAL, .jobs = 1, .slot_us = took };
+            memcpy(note.tenant, peek.tenant, sizeof note.tenant);
+            OK(queue_done_add(&f.queue, &note, 1, &err));
+            claim_done(&peek);
+        }
+        turns(1);
+    }
+    double share = (double)us[1] / (double)(us[0] + us[1]);
+    cr_assert_float_eq(share, 0.75, 0.05 * 0.75, "heavy has %.3f of the slot time", share);
+}
+
+Test(fair, high_comes_first_and_bulk_last_but_comes)
+{
+    submit_to("a", JOB_OF(",\"priority\":\"bulk\""), 30, NULL);
+    submit_to("a", JOB_OF(""), 30, NULL);
+    submit_to("a", JOB_OF(",\"priority\":\"high\""), 30, NULL);
+    turns(2);
+    char job[ID_TEXT_BYTES], sql[128];
+    int high = 0, bulk = 0;
+    for (int i = 0; i < 21; i++) {
+        cr_assert_str_eq(work(100000, job), "a");
+        (void)snprintf(sql, sizeof sql, "SELECT priority FROM jobs WHERE id = '%s'", job);
+        long p = fixture_number(&f, sql);
+        high += p == PRIORITY_HIGH;
+        bulk += p == PRIORITY_BULK;
+        turns(2);
+    }
+    cr_assert(high >= 13 && high <= 18, "%d of 21 were high", high);
+    cr_assert(bulk >= 1 && bulk <= 2, "%d of 21 were bulk", bulk);
+    counts_are_right();
+}
+
+static void time_text(int64_t at_ms, char out[40])
+{
+    time_t t = (time_t)(at_ms / 1000);
+    struct tm tm;
+    (void)gmtime_r(&t, &tm);
+    size_t n = strftime(out, 40, "%Y-%m-%dT%H:%M:%S", &tm);
+    (void)snprintf(out + n, 40 - n, ".%03dZ", (int)(at_ms % 1000));
+}
+
+/* B101 of the field cases: a job that waits for its time is held by nobody meanwhile, and runs
+ * once. */
+Test(fair, b101_a_job_runs_once_and_not_before_its_time)
+{
+    char at[40], json[200];
+    int64_t start_ms = wall_ms();
+    time_text(start_ms + 1500, at);
+    (void)snprintf(json, sizeof json, JOB_OF(",\"not_before\":\"%s\""), at);
+    submit_to("a", json, 20, NULL);
+    turns(3);
+    cr_assert_str_eq(work(1000, NULL), "", "nothing is due");
+    int done = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; done < 20 && mono_ms() < end;) {
+        turns(1);
+        bool got = *work(1000, NULL);
+        cr_assert(!got || wall_ms() >= start_ms + 1500, "started before its time");
+        done += got;
+    }
+    cr_assert_eq(done, 20);
+    cr_assert_eq(
+        fixture_number(&f, "SELECT count(*) FROM jobs WHERE attempt = 1 AND state = 'completed'"),
+        20);
+    counts_are_right();
+}
+
+Test(fair, a_deadline_that_passes_expires_what_waits_and_nothing_else)
+{
+    char at[40], json[200];
+    time_text(wall_ms() + 700, at);
+    (void)snprintf(json, sizeof json, JOB_OF(",\"deadline\":\"%s\""), at);
+    struct tenant_row cap = { .name = "a",
+                              .weight = TENANT_UNSET,
+                              .in_flight_max = 1,
+                              .queued_max = TENANT_UNSET,
+                              .submit_per_minute_max = TENANT_UNSET };
+    OK(store_tenant_set(&f.pg, &cap, &err));
+    s.terms_at_ms = 0;
+    submit_to("a", json, 3, NULL);
+    turns(2);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'scheduled'"), 1,
+                 "one in flight is the cap");
+    for (int64_t end = mono_ms() + WAIT_MS;
+         mono_ms() < end &&
+         fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'expired'") < 2;) {
+        turns(1);
+        sleep_ms(20);
+    }
+    cr_assert_eq(
+        fixture_number(&f, "SELECT count(*) FROM jobs j JOIN results r ON r.job_id = j.id WHERE "
+                           "state = 'expired' AND j.verdict = 'skipped' AND r.verdict = "
+                           "'skipped'"),
+        2);
+    cr_assert_str_eq(work(1000, NULL), "a", "what was dispatched in time runs");
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM usage_records"), 0);
+    counts_are_right();
+}
+
+Test(fair, a_stopped_tenant_is_refused_and_not_served_until_it_is_let_go)
+{
+    submit_to("a", JOB_OF(""), 5, NULL);
+    OK(store_tenant_stop(&f.pg, "a", "spending limit of November", -1, &err));
+    s.terms_at_ms = 0;
+    turns(3);
+    cr_assert_str_eq(work(1000, NULL), "");
+    struct job_spec *spec;
+    OK(job_parse(JOB_OF(""), strlen(JOB_OF("")), &spec, &err));
+    struct submit_item item = { .spec = spec };
+    cr_assert_eq(store_submit(&f.pg, "a", NULL, NULL, 0, &item, 1, true, &err), -ERR_LIMIT);
+    cr_assert(strstr(err.text, "spending limit of November"), "%s", err.text);
+    job_spec_free(spec);
+    OK(store_tenant_stop(&f.pg, "a", NULL, -1, &err));
+    s.terms_at_ms = 0;
+    s.announced = true;
+    turns(2);
+    cr_assert_str_eq(work(1000, NULL), "a");
+}
+
+/* What was spent is compared by the keeper; here the test is the keeper. */
+Test(fair, a_budget_that_is_spent_stops_new_work_and_when_asked_what_runs)
+{
+    struct budget b = {
+        .tenant = "a", .period = BUDGET_DAY, .warn_percent = 80, .cancel_running = false
+    };
+    struct claim c;
+    struct id id;
+    submit_to("a", JOB_OF(""), 1, &id);
+    turns(2);
+    cr_assert_eq(queue_claim(&f.queue, "w", WAIT_MS, &c, &err), 1, "%s", err.text);
+    submit_to("a", JOB_OF(""), 1, NULL);
+    OK(store_budget_put(&f.pg, &b, &err));
+    cr_assert_eq(store_budgets_look(&f.pg, &err), 2, "of nothing all is spent: %s", err.text);
+    s.terms_at_ms = s.ends_at_ms = 0;
+    turns(2);
+    cr_assert_str_eq(work(1000, NULL), "", "what waits goes on waiting");
+    struct job_spec *spec;
+    OK(job_parse(JOB_OF(""), strlen(JOB_OF("")), &spec, &err));
+    struct submit_item item = { .spec = spec };
+    cr_assert_eq(store_submit(&f.pg, "a", NULL, NULL, 0, &item, 1, true, &err), -ERR_LIMIT);
+    cr_assert(strstr(err.text, "budget"), "%s", err.text);
+    cr_assert(err.retry_after_ms > 0 && err.retry_after_ms <= DAY_MS, "%ld", err.retry_after_ms);
+    cr_assert_eq(store_submit(&f.pg, "b", NULL, NULL, 0, &item, 1, true, &err), 0, "%s", err.text);
+    job_spec_free(spec);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE cancel_at IS NOT NULL"), 0,
+                 "what runs goes on when nobody asked for more");
+    b.cancel_running = true;
+    OK(store_budget_put(&f.pg, &b, &err));
+    char cursor[QUEUE_STREAM_ID_MAX] = "0", told[ID_TEXT_BYTES];
+    s.ends_at_ms = 0;
+    turns(2);
+    cr_assert_eq(queue_cancel_next(&f.queue, cursor, WAIT_MS, told, &err), 1, "%s", err.text);
+    cr_assert_str_eq(told, id.text);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE cancel_at IS NOT NULL"), 1);
+    b.limit_nanousd = 1000000000;
+    OK(store_budget_put(&f.pg, &b, &err));
+    cr_assert_eq(store_budgets_look(&f.pg, &err), 1, "there is room again");
+    s.terms_at_ms = 0;
+    s.announced = true;
+    turns(2);
+    cr_assert_str_neq(work(1000, NULL), "", "and work goes on");
+    counts_are_right();
+    claim_done(&c);
+}
+
+Test(fair, a_rate_is_kept_and_says_when_there_is_room)
+{
+    struct tenant_row rate = { .name = "a",
+                               .weight = TENANT_UNSET,
+                               .in_flight_max = TENANT_UNSET,
+                               .queued_max = TENANT_UNSET,
+                               .submit_per_minute_max = 60 };
+    OK(store_tenant_set(&f.pg, &rate, &err));
+    struct job_spec *spec;
+    OK(job_parse(JOB_OF(""), strlen(JOB_OF("")), &spec, &err));
+    struct submit_item items[60];
+    for (int i = 0; i < 60; i++) {
+        items[i] = (struct submit_item){ .spec = spec };
+    }
+    OK(store_submit(&f.pg, "a", NULL, NULL, 0, items, 60, true, &err));
+    cr_assert_eq(store_submit(&f.pg, "a", NULL, NULL, 0, items, 60, true, &err), -ERR_LIMIT);
+    cr_assert(err.retry_after_ms >= 1000 && err.retry_after_ms <= 60000, "%ld ms",
+              err.retry_after_ms);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs"), 60);
+    job_spec_free(spec);
+}
+
+/* The same job sent again is found, not refused, although the queue is full. */
+Test(fair, a_repeated_key_is_answered_when_the_queue_is_full)
+{
+    struct id first, again;
+    submit_to("a", JOB_OF(",\"idempotency_key\":\"k\""), 1, &first);
+    struct tenant_row cap = { .name = "a",
+                              .weight = TENANT_UNSET,
+                              .in_flight_max = TENANT_UNSET,
+                              .queued_max = 1,
+                              .submit_per_minute_max = TENANT_UNSET };
+    OK(store_tenant_set(&f.pg, &cap, &err));
+    submit_to("a", JOB_OF(",\"idempotency_key\":\"k\""), 1, &again);
+    cr_assert_str_eq(first.text, again.text);
+    counts_are_right();
+}
+
+/* B134 of the field cases: taking back works in every state, twice, and the cap's room is back. */
+Test(fair, b134_cancel_in_every_state_and_twice)
+{
+    struct id id[4];
+    struct cancelled gone[4];
+    struct id ended[1];
+    struct claim c;
+    submit_to("a", JOB_OF(""), 1, &id[0]); /* claimed, later running */
+    turns(2);
+    cr_assert_eq(queue_claim(&f.queue, "w", 0, &c, &err), 1, "%s", err.text);
+    OK(store_mark_running(&f.pg, c.job_id, c.attempt, &err));
+    submit_to("a", JOB_OF(""), 1, &id[1]); /* on the ready stream */
+    turns(2);
+    submit_to("a", JOB_OF(",\"not_before\":\"2999-01-01T00:00:00Z\""), 1, &id[2]); /* queued */
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(store_cancel(&f.pg, NULL, id[i].text, 4, gone, &err), 1, "job %d", i);
+        cr_assert_eq(gone[0].ended, i == 2, "job %d", i);
+        if (!gone[0].ended) {
+            cr_assert_eq(cancel_tell(&f.pg, &f.queue, &gone[0].id, 1, &err), i == 1, "%s",
+                         err.text);
+        }
+        cr_assert_eq(store_cancel(&f.pg, NULL, id[i].text, 4, gone, &err), 0,
+                     "twice: nothing more");
+    }
+    /* The worker of the first is lost: it waits again, and ends instead of running anew. */
+    struct retry_policy policy = retry_policy_of(&config);
+    OK(store_attempt_failed(&f.pg, c.job_id, c.attempt, "w", RETRY_WORKER_LOST, "lost", &policy,
+                            NULL, &err));
+    cr_assert_eq(store_cancel_marked(&f.pg, NULL, 0, 1, ended, &err), 1, "%s", err.text);
+    cr_assert_eq(fixture_number(&f,
+                                "SELECT count(*) FROM jobs WHERE state = 'cancelled' AND verdict = "
+                                "'cancelled'"),
+                 3);
+    counts_are_right();
+    claim_done(&c);
+}
+
+static void commit_verdict(enum verdict v, bool want_again)
+{
+    struct claim c;
+    cr_assert_eq(queue_claim(&f.queue, "w", WAIT_MS, &c, &err), 1, "%s", err.text);
+    struct job_result r;
+    job_result_init(&r);
+    r.verdict = v;
+    r.vcpus = 1;
+    r.memory_mib = 256;
+    r.leased_wall_ms = wall_ms() - 30;
+    r.ended_wall_ms = r.leased_wall_ms + 30;
+    r.measured_ms = 30;
+    struct commit_item item = { .job_id = c.job_id,
+                                .tenant = c.tenant,
+                                .template_name = "python",
+                                .worker = "w",
+                                .attempt = c.attempt,
+                                .result = &r,
+                                .billed = job_result_billed(&r) };
+    OK(store_commit(&f.pg, &item, 1, &err));
+    cr_assert(item.ret_won);
+    cr_assert_eq(item.ret_again, want_again);
+    OK(store_commit(&f.pg, &item, 1, &err)); /* its answer was lost: sent again */
+    cr_assert(item.ret_won);
+    cr_assert_eq(item.ret_again, want_again, "so that no end is told of");
+    const char *ids[] = { c.stream_id };
+    OK(queue_claim_ack(&f.queue, ids, 1, &err));
+    OK(queue_wake(&f.queue, &err));
+    job_result_done(&r);
+    claim_done(&c);
+}
+
+static void on_finding(void *ctx, const struct ledger_finding *finding)
+{
+    (void)ctx;
+    cr_assert(false, "%s %s: %s", finding->what, finding->line, finding->text);
+}
+
+static void ledger_agrees(void)
+{
+    struct ledger_check c;
+    OK(store_ledger_check(&f.pg, on_finding, NULL, &c, &err));
+    free(c.heads);
+}
+
+/* A flaky test of the user's: each try is billed and visible, and apart from faults of ours. */
+Test(fair, retries_on_request_go_on_until_accepted_or_used_up)
+{
+    struct id flaky, bad;
+    submit_to("a", JOB_OF(",\"retries\":2"), 1, &flaky);
+    turns(2);
+    commit_verdict(VERDICT_RUNTIME_ERROR, true);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM results"), 0, "it has not ended");
+    ledger_agrees();
+    turns(2);
+    commit_verdict(VERDICT_ACCEPTED, false);
+    struct result_row row;
+    OK(store_job(&f.pg, flaky.text, &row, &err));
+    cr_assert_eq(row.result.verdict, VERDICT_ACCEPTED);
+    cr_assert_eq(row.attempt, 2);
+    cr_assert_eq(row.charged_ms, 2000, "both tries are billed");
+    cr_assert(row.tries && strstr(row.tries, "runtime_error"), "%s",
+              row.tries ? row.tries : "none");
+    result_row_done(&row);
+    submit_to("a", JOB_OF(",\"retries\":1"), 1, &bad);
+    turns(2);
+    commit_verdict(VERDICT_WRONG_ANSWER, true);
+    turns(2);
+    commit_verdict(VERDICT_WRONG_ANSWER, false);
+    submit_to("a", JOB_OF(",\"retries\":1"), 1, NULL);
+    turns(2);
+    commit_verdict(VERDICT_JUDGE_ERROR, false); /* the submitter's harness: not the program's */
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM attempts WHERE outcome = 'retried'"), 2);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'completed'"), 3);
+    ledger_agrees();
+    counts_are_right();
+}
+
+/* The database's own table of states is that of common/model/job_step.def: every pair is tried. */
+Test(fair, the_database_takes_the_steps_of_the_table_and_no_others)
+{
+    bool may[STATE_COUNT][STATE_COUNT] = { { false } };
+#define JOB_STEP(from, event, to) may[STATE_##from][STATE_##to] = true;
+#include "common/model/job_step.def"
+    struct id id;
+    submit_to("a", JOB_OF(""), 1, &id);
+    for (int from = 0; from < STATE_COUNT; from++) {
+        for (int to = 0; to < STATE_COUNT; to++) {
+            char sql[700];
+            const char *a = job_state_word((enum job_state)from),
+                       *b = job_state_word((enum job_state)to);
+            (void)snprintf(
+                sql, sizeof sql,
+                "BEGIN; ALTER TABLE jobs DISABLE TRIGGER jobs_step; UPDATE jobs SET state = "
+                "'%s', verdict = %s; ALTER TABLE jobs ENABLE TRIGGER jobs_step; UPDATE jobs SET "
+                "state = '%s', verdict = %s; ROLLBACK",
+                a, job_state_terminal((enum job_state)from) ? "'skipped'" : "NULL", b,
+                job_state_terminal((enum job_state)to) ? "'skipped'" : "NULL");
+            PGresult *r = PQexec(f.pg.conn, sql);
+            bool ok = PQresultStatus(r) == PGRES_COMMAND_OK;
+            const char *code = PQresultErrorField(r, PG_DIAG_SQLSTATE);
+            cr_assert(ok || (code && strcmp(code, "23001") == 0), "%s", PQresultErrorMessage(r));
+            PQclear(r);
+            if (!ok) {
+                PQclear(PQexec(f.pg.conn, "ROLLBACK"));
+            }
+            cr_assert_eq(ok, from == to || may[from][to], "%s -> %s", a, b);
+        }
+    }
+}
