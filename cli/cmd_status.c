@@ -11,11 +11,15 @@
 #include "cli/progress.h"
 #include "common/base/cleanup.h"
 #include "common/store/jobs.h"
+#include "common/store/leader.h"
+#include "common/store/ledger.h"
 #include "common/store/tenants.h"
 
 #define WORKERS_MAX 256
 #define TENANTS_MAX 200
 #define TENANTS_SHOWN 12
+#define UNSEALED_SHOWN 100000
+#define LAG_SHOWN_MS 10000 /* a lag that is worth a line */
 #define POOL_TIMEOUT_MS 2000
 
 static const struct argp argp = {
@@ -78,6 +82,34 @@ static void add_tenants(struct report *r, struct pg *pg)
     (void)json_object_set_new(r->root, "tenants", list);
 }
 
+static json_t *age(int64_t ms)
+{
+    return ms < 0 ? json_null() : json_integer(ms);
+}
+
+/* Who has the say among the schedulers; what lags behind: intake that is not in Postgres yet
+ * (add_redis), usage lines that no seal covers. */
+static void add_leader(struct report *r, struct pg *pg)
+{
+    struct err err;
+    struct leader_view v;
+    int64_t lines, oldest_ms;
+    if (store_leader(pg, &v, &err) < 0) {
+        fault(r, "leader", &err);
+        return;
+    }
+    (void)json_object_set_new(r->root, "leader",
+                              json_pack("{s:s, s:o, s:i}", "scheduler", v.who, "since_ms",
+                                        age(v.since_ms), "standing_by", v.waiting));
+    json_t *lag = json_object_get(r->root, "lag");
+    if (store_unsealed(pg, UNSEALED_SHOWN, &lines, &oldest_ms, &err) < 0) {
+        fault(r, "leader", &err);
+        return;
+    }
+    (void)json_object_set_new(lag, "unsealed_lines", json_integer(lines));
+    (void)json_object_set_new(lag, "unsealed_ms", age(oldest_ms));
+}
+
 static void add_postgres(struct report *r)
 {
     struct err err;
@@ -99,6 +131,7 @@ static void add_postgres(struct report *r)
                                                      : json_integer(q.oldest_queued_ms));
     (void)json_object_set_new(r->root, "queue", queue);
     add_tenants(r, &pg);
+    add_leader(r, &pg);
     json_t *latest = json_null();
     if (store_latest_batch(&pg, r->cli->config.tenant_default, &batch, &err) == 0 &&
         store_batch_counts(&pg, batch.text, &b, &err) == 0) {
@@ -113,7 +146,7 @@ static void add_postgres(struct report *r)
 static void add_redis(struct report *r)
 {
     struct err err;
-    int64_t unclaimed, claimed;
+    int64_t unclaimed, claimed, entries, oldest_ms;
     cleanup_queue struct queue q = { 0 };
     cleanup_free struct worker_info *rows = calloc(WORKERS_MAX, sizeof *rows);
     int n = -1;
@@ -122,20 +155,26 @@ static void add_redis(struct report *r)
     }
     if (queue_open(&q, r->cli->config.redis_url, &err) < 0 || queue_setup(&q, &err) < 0 ||
         queue_ready_depth(&q, &unclaimed, &claimed, &err) < 0 ||
+        queue_intake_lag(&q, &entries, &oldest_ms, &err) < 0 ||
         (n = queue_workers(&q, rows, WORKERS_MAX, &err)) < 0) {
         fault(r, "ready", &err);
         return;
     }
     json_t *workers = json_array();
     for (int i = 0; i < n; i++) {
-        (void)json_array_append_new(workers, json_pack("{s:s, s:i, s:i, s:I}", "name", rows[i].name,
-                                                       "slots", rows[i].slots, "busy", rows[i].busy,
-                                                       "pid", (json_int_t)rows[i].pid));
+        (void)json_array_append_new(workers, json_pack("{s:s, s:i, s:i, s:I, s:i, s:I}", "name",
+                                                       rows[i].name, "slots", rows[i].slots, "busy",
+                                                       rows[i].busy, "pid", (json_int_t)rows[i].pid,
+                                                       "spooled", rows[i].spooled, "spool_bytes",
+                                                       (json_int_t)rows[i].spool_bytes));
     }
     (void)json_object_set_new(r->root, "ready",
                               json_pack("{s:I, s:I}", "unclaimed", (json_int_t)unclaimed, "claimed",
                                         (json_int_t)claimed));
     (void)json_object_set_new(r->root, "workers", workers);
+    json_t *lag = json_object_get(r->root, "lag");
+    (void)json_object_set_new(lag, "intake_entries", json_integer(entries));
+    (void)json_object_set_new(lag, "intake_ms", age(oldest_ms));
 }
 
 static void add_pool(struct report *r)
@@ -244,6 +283,30 @@ static void print_tenants(const json_t *list)
     }
 }
 
+static void print_leader(const struct report *r)
+{
+    const json_t *l = json_object_get(r->root, "leader"), *lag = json_object_get(r->root, "lag");
+    char text[MONEY_TEXT_MAX];
+    if (json_is_object(l) && !print_error(l, "leader")) {
+        (void)printf("leader     %s", *str(l, "scheduler") ? str(l, "scheduler") : "none");
+        if (json_is_integer(json_object_get(l, "since_ms"))) {
+            duration_format(num(l, "since_ms"), text);
+            (void)printf(", for %s", text);
+        }
+        (void)printf(", %lld standing by\n", num(l, "standing_by"));
+    }
+    if (num(lag, "intake_ms") >= LAG_SHOWN_MS) {
+        duration_format(num(lag, "intake_ms"), text);
+        (void)printf("lag        %lld entries of intake, the oldest %s\n",
+                     num(lag, "intake_entries"), text);
+    }
+    if (num(lag, "unsealed_ms") >= LAG_SHOWN_MS) {
+        duration_format(num(lag, "unsealed_ms"), text);
+        (void)printf("lag        %lld usage lines to be sealed, the oldest %s\n",
+                     num(lag, "unsealed_lines"), text);
+    }
+}
+
 static void print_text(const struct report *r)
 {
     size_t i;
@@ -256,6 +319,7 @@ static void print_text(const struct report *r)
     }
     (void)printf("%s\n", json_array_size(list) ? "" : " none of this home");
     print_queue(json_object_get(r->root, "queue"));
+    print_leader(r);
     print_tenants(json_object_get(r->root, "tenants"));
     const json_t *ready = json_object_get(r->root, "ready");
     if (!print_error(ready, "redis")) {
@@ -264,8 +328,13 @@ static void print_text(const struct report *r)
         list = json_object_get(r->root, "workers");
         json_array_foreach(list, i, row)
         {
-            (void)printf("worker     %s: %lld of %lld slots busy, pid %lld\n", str(row, "name"),
+            (void)printf("worker     %s: %lld of %lld slots busy, pid %lld", str(row, "name"),
                          num(row, "busy"), num(row, "slots"), num(row, "pid"));
+            if (num(row, "spooled") > 0) {
+                (void)printf(", %lld results in its spool (%lld bytes)", num(row, "spooled"),
+                             num(row, "spool_bytes"));
+            }
+            (void)printf("\n");
         }
         if (json_array_size(list) == 0) {
             (void)printf("worker     none alive\n");
@@ -286,7 +355,8 @@ int cmd_status(struct cli *cli, int argc, char **argv)
     if (rc != 0) {
         return rc;
     }
-    struct report r = { .cli = cli, .root = json_pack("{s:s}", "home", cli->config.home) };
+    struct report r = { .cli = cli,
+                        .root = json_pack("{s:s, s:{}}", "home", cli->config.home, "lag") };
     add_processes(&r);
     add_postgres(&r);
     add_redis(&r);

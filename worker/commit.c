@@ -40,6 +40,7 @@ struct committer {
     struct inflight_ref spooled[SPOOL_RECORDS_MAX];
     int64_t retry_us; /* mono: Postgres is away and not asked before */
     bool spool_told;  /* that it takes nothing */
+    struct spool_view *view;
 
     pthread_mutex_t lock;
     pthread_cond_t work, room;
@@ -554,6 +555,12 @@ static bool bring(struct committer *c, struct commit_entry **entries, int n)
     return ok;
 }
 
+static void show_spool(struct committer *c)
+{
+    atomic_store(&c->view->records, spool_count(c->spool));
+    atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
+}
+
 static void *committer_main(void *arg)
 {
     struct committer *c = arg;
@@ -570,6 +577,7 @@ static void *committer_main(void *arg)
         if (spool_count(c->spool) > 0 && mono_us() >= c->retry_us) {
             ok = drain(c, max) && ok;
         }
+        show_spool(c);
         if (n == 0 && ok && spool_count(c->spool) == 0) {
             mark_running(c);
         }
@@ -595,17 +603,20 @@ static int open_spool(struct committer *c, struct err *err)
     for (int i = 0; rc == 0 && i < spool_count(c->spool); i++) {
         c->spooled[i] = (struct inflight_ref){ .index = -1 };
     }
+    if (rc == 0) {
+        show_spool(c);
+    }
     return rc;
 }
 
 int committer_start(const struct config *config, const char *name, struct inflight *inflight,
-                    struct committer **ret_committer, struct err *err)
+                    struct spool_view *view, struct committer **ret_committer, struct err *err)
 {
     struct committer *c = calloc(1, sizeof *c);
     if (!c) {
         abort();
     }
-    *c = (struct committer){ .config = config, .name = name, .inflight = inflight };
+    *c = (struct committer){ .config = config, .name = name, .inflight = inflight, .view = view };
     pthread_condattr_t attr;
     int rc = pthread_condattr_init(&attr);
     assert(rc == 0);

@@ -11,6 +11,7 @@
  * alone, then given back as a failed attempt. Order: Postgres, then XACK, then the event; a crash
  * in between is repaired by the expiry of the claim, which finds the job ended. */
 #pragma once
+#include <stdatomic.h>
 #include <stdbool.h>
 #include "common/base/config.h"
 #include "common/model/branch_result.h"
@@ -54,11 +55,17 @@ void commit_entry_keep(struct commit_entry *e, const struct snapshot_row *row);
 
 struct committer;
 
-/* Starts the thread, opens the spool. Postgres and Redis need not be there. config, inflight and
- * name (of the worker) must outlive it. */
+/* What is in the spool, for others to see: the committer writes it. */
+struct spool_view {
+    atomic_int records; /* not committed yet */
+    atomic_llong bytes; /* of the file */
+};
+
+/* Starts the thread, opens the spool. Postgres and Redis need not be there. config, inflight, name
+ * (of the worker) and view must outlive it. */
 MUST_CHECK int committer_start(const struct config *config, const char *name,
-                               struct inflight *inflight, struct committer **ret_committer,
-                               struct err *err);
+                               struct inflight *inflight, struct spool_view *view,
+                               struct committer **ret_committer, struct err *err);
 /* A place for one entry: true when it was had within wait_ms. */
 bool commit_reserve(struct committer *c, int64_t wait_ms);
 void commit_unreserve(struct committer *c);

@@ -21,6 +21,7 @@ struct heartbeat {
     const char *name;
     struct inflight *inflight;
     const atomic_int *busy;
+    const struct spool_view *spool;
     struct queue queue; /* of the thread */
     struct outage outage;
     struct inflight_claim claims[CLAIMS_MAX];
@@ -56,6 +57,8 @@ static void beat(struct heartbeat *h)
                                 .busy = atomic_load(h->busy),
                                 .pid = getpid() };
     (void)snprintf(info.name, sizeof info.name, "%s", h->name);
+    info.spooled = atomic_load(&h->spool->records);
+    info.spool_bytes = atomic_load(&h->spool->bytes);
     int64_t ttl_ms = BEATS_TO_LIVE * h->config->worker_heartbeat_ms + 1000;
     if (renew(h, &err) < 0 || queue_worker_beat(&h->queue, &info, ttl_ms, &err) < 0) {
         (void)outage_failed(&h->outage, mono_ms(), &err);
@@ -84,7 +87,8 @@ static void *heartbeat_main(void *arg)
 }
 
 int heartbeat_start(const struct config *config, const char *name, struct inflight *inflight,
-                    const atomic_int *busy, struct heartbeat **ret_heartbeat, struct err *err)
+                    const atomic_int *busy, const struct spool_view *spool,
+                    struct heartbeat **ret_heartbeat, struct err *err)
 {
     struct heartbeat *h = calloc(1, sizeof *h);
     if (!h) {
@@ -94,6 +98,7 @@ int heartbeat_start(const struct config *config, const char *name, struct inflig
     h->name = name;
     h->inflight = inflight;
     h->busy = busy;
+    h->spool = spool;
     pthread_condattr_t attr;
     int rc = pthread_condattr_init(&attr);
     assert(rc == 0);

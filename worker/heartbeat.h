@@ -7,13 +7,15 @@
 #include <stdatomic.h>
 #include "common/base/config.h"
 #include "common/base/err.h"
+#include "worker/commit.h"
 #include "worker/inflight.h"
 
 struct heartbeat;
 
-/* config, name, inflight and busy (slots with a job now) must outlive it. */
+/* config, name, inflight, busy (slots with a job now) and spool must outlive it. */
 MUST_CHECK int heartbeat_start(const struct config *config, const char *name,
                                struct inflight *inflight, const atomic_int *busy,
-                               struct heartbeat **ret_heartbeat, struct err *err);
+                               const struct spool_view *spool, struct heartbeat **ret_heartbeat,
+                               struct err *err);
 /* Take the worker off the list of the living, end the thread, free. */
 void heartbeat_stop(struct heartbeat *h);

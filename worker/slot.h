@@ -33,14 +33,15 @@ struct slot_shared {
     struct hot_park *park;        /* machines that batches share, between two jobs */
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
     struct kept *kept;
-    job_script script;            /* NULL but in programs of the tests */
-    int slots;                    /* sandboxes that may run at once */
-    atomic_int extra;             /* of these, lent to further branches of jobs that hold a slot */
-    atomic_bool stopping;         /* claim nothing more */
-    atomic_bool giving_up;        /* abort what runs */
-    atomic_bool told;             /* that slots wait for Redis or vmpool */
-    atomic_int busy;              /* slots with a job now */
-    atomic_int alive;             /* slot threads that have not ended */
+    struct spool_view spool;
+    job_script script;     /* NULL but in programs of the tests */
+    int slots;             /* sandboxes that may run at once */
+    atomic_int extra;      /* of these, lent to further branches of jobs that hold a slot */
+    atomic_bool stopping;  /* claim nothing more */
+    atomic_bool giving_up; /* abort what runs */
+    atomic_bool told;      /* that slots wait for Redis or vmpool */
+    atomic_int busy;       /* slots with a job now */
+    atomic_int alive;      /* slot threads that have not ended */
 };
 
 struct slot {

@@ -61,11 +61,12 @@ int worker_start(const struct config *config, job_script script, struct worker *
     int rc = open_objects(config, &w->shared.objects, err);
     w->shared.kept = kept_new(config, w->shared.objects);
     if (rc == 0) {
-        rc = committer_start(config, w->name, w->shared.inflight, &w->shared.committer, err);
+        rc = committer_start(config, w->name, w->shared.inflight, &w->shared.spool,
+                             &w->shared.committer, err);
     }
     if (rc == 0) {
-        rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->heartbeat,
-                             err);
+        rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->shared.spool,
+                             &w->heartbeat, err);
     }
     if (rc == 0) {
         rc = cancels_start(config, w->shared.inflight, &w->cancels, err);

@@ -24,15 +24,16 @@
 static const struct statement cancel = {
     "cancel",
     "WITH pick AS (SELECT id, state IN " WAITING " AS waits FROM jobs"
-    "   WHERE (batch_id = $4::uuid OR id = $5::uuid) AND state IN " UNFINISHED
-    "   AND " PG_VIEWER("tenant", "$6")
-    "   AND (cancel_at IS NULL OR state IN " WAITING ") ORDER BY id LIMIT $3::int FOR UPDATE),"
-    " e AS (UPDATE jobs j " END_SET(
-        "'cancelled'") " FROM pick WHERE j.id = pick.id AND pick.waits"
-                       "   RETURNING j.id, j.attempt, j.tenant, j.priority),"
-                       " m AS (UPDATE jobs j SET cancel_at = clock_timestamp() FROM pick"
-                       "   WHERE j.id = pick.id AND NOT pick.waits)," END_RESULTS QUEUE_COUNT(
-                           "e", "-") " SELECT id::text, waits FROM pick"
+    "   WHERE (batch_id = $4::uuid OR id = $5::uuid) AND state IN " UNFINISHED "   AND " PG_VIEWER(
+        "tenant",
+        "$6") "   AND (cancel_at IS NULL OR state IN " WAITING
+              ") ORDER BY id LIMIT $3::int FOR UPDATE),"
+              " e AS (UPDATE jobs j " END_SET(
+                  "'cancelled'") " FROM pick WHERE j.id = pick.id AND pick.waits"
+                                 "   RETURNING j.id, j.attempt, j.tenant, j.priority),"
+                                 " m AS (UPDATE jobs j SET cancel_at = clock_timestamp() FROM pick"
+                                 "   WHERE j.id = pick.id AND NOT pick.waits)," END_RESULTS
+                                     QUEUE_COUNT("e", "-") " SELECT id::text, waits FROM pick"
 };
 static const struct statement cancelling = {
     "cancelling", "SELECT id::text FROM jobs WHERE state IN " UNFINISHED " AND state IN " IN_FLIGHT

@@ -16,9 +16,8 @@
 #define REPRICE_MAX 3 /* times that a commit meets a newer price book */
 
 static const struct statement own_attempt = {
-    "own_attempt",
-    "SELECT (outcome = 'retried')::int FROM attempts WHERE job_id = $1::uuid"
-    " AND attempt = $2::int AND worker = $3 AND outcome IN ('committed','retried')"
+    "own_attempt", "SELECT (outcome = 'retried')::int FROM attempts WHERE job_id = $1::uuid"
+                   " AND attempt = $2::int AND worker = $3 AND outcome IN ('committed','retried')"
 };
 static int by_job(const void *a, const void *b)
 {

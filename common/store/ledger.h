@@ -34,6 +34,10 @@ struct seal_state {
                          xid 0: they are sealed */
     unsigned generation; /* of the connection that it was seen on */
 };
+/* Lines that no seal covers yet, counted up to max, and how old the oldest is, milliseconds; -1:
+ * there is none. */
+MUST_CHECK int store_unsealed(struct pg *pg, int max, int64_t *ret_lines, int64_t *ret_oldest_ms,
+                              struct err *err);
 #define SEAL_LINES_MAX 4096 /* of one seal */
 #define SEAL_TURN_MAX 32768 /* lines of one call */
 MUST_CHECK int store_seal(struct pg *pg, struct seal_state *state, struct err *err);

@@ -38,6 +38,12 @@ static const struct statement open_lines = {
     " FROM (SELECT * FROM usage_records WHERE pos > coalesce((SELECT max(last_pos) FROM "
     "usage_seals), 0) AND pos <= $1::int8 ORDER BY pos LIMIT $2::int) u ORDER BY u.tenant, u.pos"
 };
+static const struct statement unsealed = {
+    "unsealed",
+    "SELECT count(*), coalesce((extract(epoch from clock_timestamp() - min(created_at)) * "
+    "1000)::int8, -1) FROM (SELECT created_at FROM usage_records WHERE pos > coalesce((SELECT "
+    "max(last_pos) FROM usage_seals), 0) ORDER BY pos LIMIT $1::int) u"
+};
 static const struct statement last_seal = {
     "seal_last",
     "SELECT seal, encode(hash, 'hex') FROM usage_seals WHERE tenant = $1 ORDER BY seal "
@@ -217,4 +223,21 @@ int store_seal(struct pg *pg, struct seal_state *state, struct err *err)
     }
     *state = s;
     return sealed;
+}
+
+int store_unsealed(struct pg *pg, int max, int64_t *ret_lines, int64_t *ret_oldest_ms,
+                   struct err *err)
+{
+    assert(max > 0);
+    struct pg_params p = { .n = 0 };
+    pg_add_int(&p, max);
+    cleanup_pgresult PGresult *res = NULL;
+    int rc = pg_ensure(pg, err);
+    rc = rc < 0 ? rc : pg_run(pg, &unsealed, &p, false, &res, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret_lines = pg_int(res, 0, 0);
+    *ret_oldest_ms = pg_int(res, 0, 1);
+    return 0;
 }

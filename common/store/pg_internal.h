@@ -73,6 +73,11 @@ static inline void cleanup_pgresult_fn(PGresult **r)
 }
 #define cleanup_pgresult __attribute__((cleanup(cleanup_pgresult_fn)))
 
+/* LOCKS. Advisory locks are numbers that all of a database share; ours: 7310579512230481
+ * migrations,
+ * ..482 sealing, ..483 storage's hours, ..484 closing a month, ..485 budgets, ..490 the leader. Two
+ * uses of one number would shut each other out: the leader's is held for as long as it leads. */
+
 extern const struct statement stmt_begin, stmt_commit, stmt_async_commit;
 
 /* Part of a WITH: rows of the CTE `from` (tenant, priority; jobs that were moved) began to wait

@@ -75,6 +75,10 @@ MUST_CHECK int queue_intake_read(struct queue *q, const char *consumer, bool rec
 /* XACK + XDEL. */
 MUST_CHECK int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n,
                                 struct err *err);
+/* Entries on the stream (taken and not acknowledged ones too), and how old the oldest is by Redis'
+ * clock, milliseconds; -1: there is none. */
+MUST_CHECK int queue_intake_lag(struct queue *q, int64_t *ret_entries, int64_t *ret_oldest_ms,
+                                struct err *err);
 /* Refused intake: in one MULTI kept on brood:rejected (capped) with the reason, announced as an
  * event, acknowledged and removed. */
 MUST_CHECK int queue_intake_reject(struct queue *q, const struct intake_entry *entry,
@@ -157,6 +161,8 @@ struct worker_info {
     char name[64];
     int slots, busy;
     int64_t pid;
+    int spooled;         /* results on its disk that Postgres has not taken yet */
+    int64_t spool_bytes; /* of that file */
 };
 MUST_CHECK int queue_worker_beat(struct queue *q, const struct worker_info *w, int64_t ttl_ms,
                                  struct err *err);

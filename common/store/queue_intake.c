@@ -230,3 +230,37 @@ int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const
     }
     return rc < 0 ? rc : queue_replies(q, 6, NULL, err);
 }
+
+int queue_intake_lag(struct queue *q, int64_t *ret_entries, int64_t *ret_oldest_ms, struct err *err)
+{
+    redisReply *r[3] = { NULL, NULL, NULL };
+    struct args c[3] = { { .n = 0 } };
+    args_strs(&c[0], "XLEN", KEY_INTAKE, NULL);
+    args_strs(&c[1], "XRANGE", KEY_INTAKE, "-", "+", "COUNT", "1", NULL);
+    args_strs(&c[2], "TIME", NULL);
+    int rc = queue_ensure(q, 0, err);
+    for (int i = 0; i < 3 && rc == 0; i++) {
+        rc = queue_append(q, &c[i], err);
+    }
+    rc = rc < 0 ? rc : queue_replies(q, 3, r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    cleanup_reply redisReply *len = r[0];
+    cleanup_reply redisReply *first = r[1];
+    cleanup_reply redisReply *now = r[2];
+    if (len->type != REDIS_REPLY_INTEGER || first->type != REDIS_REPLY_ARRAY ||
+        now->type != REDIS_REPLY_ARRAY || now->elements != 2) {
+        return queue_bad_reply(err, "XLEN");
+    }
+    char id[QUEUE_STREAM_ID_MAX];
+    *ret_entries = len->integer;
+    *ret_oldest_ms = -1;
+    if (first->elements > 0 && entry_fields(first->element[0], id)) {
+        int64_t now_ms = strtoll(now->element[0]->str, NULL, 10) * 1000 +
+                         strtoll(now->element[1]->str, NULL, 10) / 1000;
+        int64_t at_ms = strtoll(id, NULL, 10);
+        *ret_oldest_ms = now_ms > at_ms ? now_ms - at_ms : 0;
+    }
+    return 0;
+}

@@ -51,6 +51,10 @@ int queue_worker_beat(struct queue *q, const struct worker_info *w, int64_t ttl_
     args_int(&c[1], w->busy);
     args_str(&c[1], "pid");
     args_int(&c[1], w->pid);
+    args_str(&c[1], "spooled");
+    args_int(&c[1], w->spooled);
+    args_str(&c[1], "spool_bytes");
+    args_int(&c[1], w->spool_bytes);
     args_strs(&c[2], "PEXPIRE", key, NULL);
     args_int(&c[2], ttl_ms);
     int rc = queue_ensure(q, 0, err);
@@ -73,7 +77,7 @@ static int read_worker(struct queue *q, const char *name, struct worker_info *re
     if (rc < 0) {
         return rc;
     }
-    int64_t slots, busy = 0, pid = 0;
+    int64_t slots, busy = 0, pid = 0, spooled = 0, spool_bytes = 0;
     if (r->type != REDIS_REPLY_ARRAY || !field_int(r, "slots", 0, 1 << 20, &slots)) {
         struct args rem = { .n = 0 };
         args_strs(&rem, "SREM", KEY_WORKERS, name, NULL);
@@ -81,7 +85,13 @@ static int read_worker(struct queue *q, const char *name, struct worker_info *re
     }
     (void)field_int(r, "busy", 0, 1 << 20, &busy);
     (void)field_int(r, "pid", 0, INT32_MAX, &pid);
-    *ret_w = (struct worker_info){ .slots = (int)slots, .busy = (int)busy, .pid = pid };
+    (void)field_int(r, "spooled", 0, INT32_MAX, &spooled);
+    (void)field_int(r, "spool_bytes", 0, INT64_MAX, &spool_bytes);
+    *ret_w = (struct worker_info){ .slots = (int)slots,
+                                   .busy = (int)busy,
+                                   .pid = pid,
+                                   .spooled = (int)spooled,
+                                   .spool_bytes = spool_bytes };
     (void)snprintf(ret_w->name, sizeof ret_w->name, "%s", name);
     return 1;
 }

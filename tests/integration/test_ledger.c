@@ -301,6 +301,19 @@ Test(ledger, b124_nothing_is_without_an_owner)
     cr_assert_str_eq(all.last[0].what, "unfounded");
 }
 
+Test(ledger, what_is_not_sealed_yet_is_counted)
+{
+    run_job(&f.pg, "default", DAY1, 700, VERDICT_ACCEPTED, NULL);
+    int64_t lines, oldest_ms;
+    OK(store_unsealed(&f.pg, 100, &lines, &oldest_ms, &err));
+    cr_assert_eq(lines, 2);
+    cr_assert_geq(oldest_ms, 0);
+    cr_assert_eq(seal_all(), 2);
+    OK(store_unsealed(&f.pg, 100, &lines, &oldest_ms, &err));
+    cr_assert_eq(lines, 0);
+    cr_assert_eq(oldest_ms, -1);
+}
+
 Test(ledger, faults_of_ours_are_counted_not_billed)
 {
     struct submit_item one = { .spec = fixture_job("true", NULL) };

@@ -272,6 +272,41 @@ Test(scheduler, job_ids_sort_like_stream_ids)
     (void)scheduler_job_id("18446744073709551615-18446744073709551615", hash);
 }
 
+/* ---- what brood status asks ---- */
+
+Test(scheduler, who_leads_and_what_intake_lags)
+{
+    struct leader_view v;
+    int64_t entries, oldest_ms;
+    OK(store_leader(&f.pg, &v, &err));
+    cr_assert_str_eq(v.who, "");
+    cr_assert_eq(v.since_ms, -1);
+    connect_here();
+    OK(store_leader(&f.pg, &v, &err));
+    char pid[16];
+    (void)snprintf(pid, sizeof pid, ":%d", (int)getpid());
+    cr_assert(strstr(v.who, pid), "%s", v.who);
+    cr_assert_geq(v.since_ms, 0);
+    cr_assert_eq(v.waiting, 0);
+    struct pg other = { 0 };
+    OK(pg_open(&other, f.pg_url, &err));
+    cr_assert_eq(store_lead(&other, &err), 0, "there is one");
+    OK(store_leader(&f.pg, &v, &err));
+    cr_assert_eq(v.waiting, 1);
+    pg_close(&other);
+    OK(queue_intake_lag(&f.queue, &entries, &oldest_ms, &err));
+    cr_assert_eq(entries, 0);
+    cr_assert_eq(oldest_ms, -1);
+    xadd(JOB);
+    sleep_ms(5);
+    OK(queue_intake_lag(&f.queue, &entries, &oldest_ms, &err));
+    cr_assert_eq(entries, 1);
+    cr_assert_geq(oldest_ms, 4);
+    turns(2);
+    OK(queue_intake_lag(&f.queue, &entries, &oldest_ms, &err));
+    cr_assert_eq(entries, 0);
+}
+
 /* ---- dispatch ---- */
 
 Test(scheduler, ready_stays_as_deep_as_the_workers_need)
@@ -283,7 +318,9 @@ Test(scheduler, ready_stays_as_deep_as_the_workers_need)
     connect_here();
     turns(5);
     cr_assert_eq(redis_number("XLEN brood:ready"), 3, "no worker: two slots, and one to follow");
-    const struct worker_info w = { .name = "w1", .slots = 5, .pid = 1 };
+    const struct worker_info w = {
+        .name = "w1", .slots = 5, .pid = 1, .spooled = 3, .spool_bytes = 4000000000
+    };
     OK(queue_worker_beat(&f.queue, &w, 60000, &err));
     s.slots_at_ms = 0;
     turns(5);
@@ -300,6 +337,8 @@ Test(scheduler, ready_stays_as_deep_as_the_workers_need)
     struct worker_info rows[4];
     cr_assert_eq(queue_workers(&f.queue, rows, 4, &err), 1);
     cr_assert_eq(rows[0].slots, 5);
+    cr_assert_eq(rows[0].spooled, 3);
+    cr_assert_eq(rows[0].spool_bytes, 4000000000);
     OK(queue_worker_gone(&f.queue, "w1", &err));
     cr_assert_eq(queue_workers(&f.queue, rows, 4, &err), 0);
 }
