@@ -30,7 +30,13 @@ static const struct statement dispatch = {
     "j.submitted_at, j.spec, j.not_before, j.priority, j.batch_id, pick.share)" QUEUE_COUNT(
         "moved",
         "-") " SELECT id::text, tenant, template, attempt, " PG_MS("submitted_at") ", spec, share "
-             "- 1, coalesce(batch_id::text, '') FROM moved ORDER BY share, not_before, id"
+                                                                                   "- 1, "
+                                                                                   "coalesce(batch_"
+                                                                                   "id::text, '') "
+                                                                                   "FROM moved "
+                                                                                   "ORDER BY "
+                                                                                   "share, "
+                                                                                   "not_before, id"
 };
 static const struct statement next_due = {
     "next_due",
