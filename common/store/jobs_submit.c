@@ -189,10 +189,6 @@ static int look_up(struct pg *pg, const char *tenant, struct submit_item *item, 
     if (rc < 0) {
         return rc;
     }
-    if (rc == 0 && item->id) { /* no word of whose it is */
-        (void)err_set(&item->ret_error, ERR_CONFLICT, "job: the id %s is taken", item->ret_id.text);
-        return 0;
-    }
     if (rc == 0) {
         return 0;
     }
@@ -221,9 +217,15 @@ static int settle(struct pg *pg, const char *tenant, const PGresult *inserted,
             continue;
         }
         int rc = look_up(pg, tenant, &items[i], err);
-        if (rc <= 0) {
-            return rc < 0 ? rc
-                          : err_set(err, ERR_DB, "Postgres: a job was neither inserted nor found");
+        if (rc < 0) {
+            return rc;
+        }
+        if (rc == 0 && !items[i].id) {
+            return err_set(err, ERR_DB, "Postgres: a job was neither inserted nor found");
+        }
+        if (rc == 0) { /* no word of whose it is */
+            (void)err_set(&items[i].ret_error, ERR_CONFLICT, "job: the id %s is taken",
+                          items[i].ret_id.text);
         }
         if (items[i].ret_error.code && all_or_nothing) {
             return err_set(err, ERR_CONFLICT, "item %d: %s", i, items[i].ret_error.text);
