@@ -8,14 +8,9 @@
 
 #include "common/base/buf.h"
 
-/* The candidate's own prints must not spoil the comparison, so they go to stderr; the record goes
- * to the real stdout, and only when candidate.py came to its end without SystemExit or os._exit. */
-static const char runner[] =
-    "import os\n"
-    "_out = os.dup(1)\n"
-    "os.dup2(2, 1)\n"
-    "exec(compile(open('candidate.py', encoding='utf-8').read(), 'candidate.py', 'exec'))\n"
-    "os.write(_out, b'%s\\n')\n";
+/* The template's harness runs the tests in a process that the candidate's code never is
+ * (docs/verdicts.md, "Python tests"); it prints the token when all of them have passed. */
+#define HARNESS "/usr/lib/brood/harness"
 
 static int field(const json_t *task, const char *name, const char **ret_text, struct err *err)
 {
@@ -75,11 +70,12 @@ int humaneval_job(const json_t *task, const char *completion, int sample, const 
     buf_init(&program, 3 * HUMANEVAL_LINE_MAX);
     rc = o->replace_body ? buf_addf(&program, err, "%s    %s\n", prompt, o->replace_body)
                          : buf_addf(&program, err, "%s%s", prompt, solution);
-    if (rc < 0 || (rc = buf_addf(&program, err, "\n%s\ncheck(%s)\n", test, entry)) < 0) {
+    cleanup_buf struct buf tests;
+    buf_init(&tests, 3 * HUMANEVAL_LINE_MAX);
+    if (rc < 0 || (rc = buf_addf(&tests, err, "%s\n%s\n", token, test)) < 0) {
         return rc;
     }
-    char main_py[sizeof runner + HUMANEVAL_TOKEN_MAX], name[160];
-    (void)snprintf(main_py, sizeof main_py, runner, token);
+    char name[160];
     if (sample >= 0) {
         (void)snprintf(name, sizeof name, "%.100s#%d", id, sample);
     } else {
@@ -89,9 +85,10 @@ int humaneval_job(const json_t *task, const char *completion, int sample, const 
     if (o->expect) {
         (void)json_object_set_new(labels, "expected_verdict", json_string(o->expect));
     }
-    *ret_job = json_pack("{s:s, s:s, s:[o, o], s:[s, s], s:{s:s, s:s}, s:o}", "template",
-                         o->template_name, "name", name, "files", file("main.py", main_py),
-                         file("candidate.py", program.data), "command", "python3", "main.py",
-                         "expect", "stdout", token, "compare", "trim", "labels", labels);
+    *ret_job =
+        json_pack("{s:s, s:s, s:[o], s:[s, s, s, s], s:s, s:{s:s, s:s}, s:o}", "template",
+                  o->template_name, "name", name, "files", file("candidate.py", program.data),
+                  "command", "python3", HARNESS, "candidate.py", entry, "stdin", tests.data,
+                  "expect", "stdout", token, "compare", "trim", "labels", labels);
     return *ret_job ? 0 : err_set(err, ERR_INVALID, "text is not UTF-8");
 }

@@ -1,11 +1,10 @@
 /* HumanEval's layout to jobs: one JSON object a line with task_id, prompt, entry_point,
  * canonical_solution, test.
  *
- * The candidate program is candidate.py: prompt + completion + "\n" + test + "\n" +
- * check(entry_point), as the suite's own harness puts it together. main.py runs it with its prints
- * sent to stderr and, only when it came to its end, prints a random token that is the expected
- * stdout: a candidate that exits early with status 0 is not accepted. docs/cli.md says what that
- * does and does not prevent. Pure but for the random token, which the caller gives. */
+ * The candidate program is candidate.py: prompt + completion. The tests go to the stdin of the
+ * template's harness, which runs them in a process that the candidate's code cannot reach, and
+ * prints a random token, the expected stdout, only when all of them have passed (docs/verdicts.md,
+ * "Python tests"). Pure but for the random token, which the caller gives. */
 #pragma once
 #include <jansson.h>
 #include "common/base/err.h"

@@ -26,16 +26,19 @@ Test(humaneval, canonical_solution_is_a_valid_job)
     struct err err;
     json_t *t = task(), *job;
     cr_assert_eq(humaneval_job(t, NULL, -1, "deadbeef", &plain, &job, &err), 0, "%s", err.text);
-    cr_assert_str_eq(file_text(job, 1), "def f(x):\n    \"\"\"doc\"\"\"\n    return x\n\ndef "
-                                        "check(c):\n    assert c(1) == 1\n\ncheck(f)\n");
-    cr_assert(strstr(file_text(job, 0), "os.write(_out, b'deadbeef\\n')\n"));
+    cr_assert_str_eq(file_text(job, 0), "def f(x):\n    \"\"\"doc\"\"\"\n    return x\n");
+    cr_assert_str_eq(json_string_value(json_object_get(job, "stdin")),
+                     "deadbeef\ndef check(c):\n    assert c(1) == 1\n\n");
+    const json_t *command = json_object_get(job, "command");
+    cr_assert_str_eq(json_string_value(json_array_get(command, 2)), "candidate.py");
+    cr_assert_str_eq(json_string_value(json_array_get(command, 3)), "f");
     cr_assert_str_eq(json_string_value(json_object_get(job, "name")), "HumanEval/0");
     cr_assert_null(json_object_get(json_object_get(job, "labels"), "expected_verdict"));
     char *text = json_dumps(job, 0);
     struct job_spec *spec;
     cr_assert_eq(job_parse(text, strlen(text), &spec, &err), 0, "%s", err.text);
     cr_assert(spec->expect.has_stdout);
-    cr_assert_eq(spec->n_files, 2);
+    cr_assert_eq(spec->n_files, 1);
     job_spec_free(spec);
     free(text);
     json_decref(job);
@@ -49,8 +52,8 @@ Test(humaneval, completion_sample_and_expectation)
     o.expect = "wrong_answer|runtime_error";
     json_t *t = task(), *job;
     cr_assert_eq(humaneval_job(t, "    return 2\n", 3, "t", &o, &job, &err), 0);
-    cr_assert(strstr(file_text(job, 1), "    return 2\n"));
-    cr_assert_null(strstr(file_text(job, 1), "return x"));
+    cr_assert(strstr(file_text(job, 0), "    return 2\n"));
+    cr_assert_null(strstr(file_text(job, 0), "return x"));
     cr_assert_str_eq(json_string_value(json_object_get(job, "name")), "HumanEval/0#3");
     cr_assert_str_eq(
         json_string_value(json_object_get(json_object_get(job, "labels"), "expected_verdict")),
@@ -67,7 +70,7 @@ Test(humaneval, replaced_body_needs_no_solution)
     json_t *t = task(), *job;
     cr_assert_eq(json_object_del(t, "canonical_solution"), 0);
     cr_assert_eq(humaneval_job(t, NULL, -1, "t", &o, &job, &err), 0);
-    cr_assert(strstr(file_text(job, 1), "\"\"\"doc\"\"\"\n    return None\n\ndef check"));
+    cr_assert(strstr(file_text(job, 0), "\"\"\"doc\"\"\"\n    return None\n"));
     json_decref(job);
     json_decref(t);
 }
