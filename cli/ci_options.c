@@ -165,7 +165,7 @@ static const struct argp_option options[] = {
       .key = OPT_LIMIT,
       .arg = "NAME=N",
       .doc = "of one shard's command: cpu_ms, wall_ms, memory_mib, processes, disk_mib, "
-             "output_bytes, open_files" },
+             "disk_files, output_bytes, open_files" },
     { .name = "env", .key = OPT_ENV, .arg = "NAME=VALUE", .doc = "an environment variable" },
     { 0 },
 };

@@ -102,7 +102,8 @@ static const struct argp_option options[] = {
     { .name = "limit",
       .key = OPT_LIMIT,
       .arg = "NAME=N",
-      .doc = "cpu_ms, wall_ms, memory_mib, processes, disk_mib, output_bytes, open_files" },
+      .doc = "cpu_ms, wall_ms, memory_mib, processes, disk_mib, disk_files, output_bytes, "
+             "open_files" },
     { .name = "env", .key = OPT_ENV, .arg = "NAME=VALUE", .doc = "an environment variable" },
     { .name = "setup",
       .key = OPT_SETUP,

@@ -30,10 +30,13 @@ static void put_run(json_t *obj, const struct run_result *r)
     (void)json_object_set_new(obj, "signal", r->signal ? json_integer(r->signal) : json_null());
     (void)json_object_set_new(obj, "cpu_us", json_integer(r->cpu_us));
     (void)json_object_set_new(obj, "wall_us", json_integer(r->wall_us));
+    (void)json_object_set_new(obj, "host_wait_us", json_integer(r->host_wait_us));
     (void)json_object_set_new(obj, "memory_peak_bytes", json_integer(r->memory_peak_bytes));
     (void)json_object_set_new(obj, "disk_used_bytes", json_integer(r->disk_used_bytes));
     (void)json_object_set_new(obj, "oom_kills", json_integer(r->oom_kills));
     (void)json_object_set_new(obj, "process_refusals", json_integer(r->process_refusals));
+    (void)json_object_set_new(obj, "disk_refusals", json_integer(r->disk_refusals));
+    (void)json_object_set_new(obj, "open_file_refusals", json_integer(r->open_file_refusals));
     (void)json_object_set_new(obj, "leftover_processes", json_integer(r->leftover_processes));
     if (r->exec_error[0]) {
         (void)json_object_set_new(obj, "exec_error", json_string(r->exec_error));
@@ -104,6 +107,16 @@ static void put_result(json_t *obj, const struct job_result *r)
     (void)json_object_set_new(obj, "limit", limit);
     (void)json_object_set_new(obj, "compare",
                               r->compared ? json_string(compare_word(r->compare)) : json_null());
+    if (r->checker.present) {
+        const struct result_checker *c = &r->checker;
+        (void)json_object_set_new(
+            obj, "checker",
+            json_pack("{s:o, s:o, s:I, s:I, s:s}", "exit_code",
+                      c->exit_code >= 0 ? json_integer(c->exit_code) : json_null(), "signal",
+                      c->signal ? json_integer(c->signal) : json_null(), "cpu_us",
+                      (json_int_t)c->cpu_us, "wall_us", (json_int_t)c->wall_us, "message",
+                      c->message));
+    }
     put_run(obj, &r->run);
     json_t *setup = json_null();
     if (r->setup.present) {

@@ -407,6 +407,7 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     a->env.disk = &a->disk;
     a->env.cell = &a->cell;
     cell_init_none(&a->cell, boot->work_fd);
+    a->env.refusals = &a->boot.refusals;
     int rc = channel_init(&a->ch, boot->port_fd, err);
     rc = rc ? rc : identity_init(&a->identity, err);
     rc = rc ? rc : disk_init(&a->disk, err);

@@ -1,5 +1,6 @@
 #include "guest/boot.h"
 
+#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -184,7 +185,8 @@ static int mount_root(struct err *err)
         { "tmpfs", "/root/dev", "tmpfs", MS_NOSUID, "mode=0755,size=64k", 0755 },
         { "devpts", "/root/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
           "newinstance,ptmxmode=0666,mode=0620,gid=5", 0755 },
-        { "tmpfs", "/root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV, "mode=1777", 01777 },
+        { "tmpfs", "/root/dev/shm", "tmpfs", MS_NOSUID | MS_NODEV,
+          "mode=1777,size=100%,nr_inodes=0", 01777 }, /* its limit is the run's memory */
         { "tmpfs", "/root/run", "tmpfs", MS_NOSUID | MS_NODEV, "mode=0755,size=16m", 0755 },
     };
     rc = rc ? rc : mount_all(root, sizeof root / sizeof root[0], err);
@@ -231,7 +233,7 @@ static int set_up_kernel(struct err *err)
 
 int boot_machine(struct boot *ret_boot, struct err *err)
 {
-    struct boot boot = { -1, -1, -1 };
+    struct boot boot = { .port_fd = -1, .cgroup_fd = -1, .work_fd = -1 };
     static const struct mount_row early[] = {
         { "devtmpfs", "/dev", "devtmpfs", MS_NOSUID, NULL, 0755 },
         { "proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL, 0555 },
@@ -247,6 +249,9 @@ int boot_machine(struct boot *ret_boot, struct err *err)
     if (rc == 0) {
         boot.cgroup_fd = open("/cgroup", O_PATH | O_DIRECTORY | O_CLOEXEC);
         rc = boot.cgroup_fd < 0 ? err_sys(err, "open /cgroup") : 0;
+    }
+    if (rc == 0 && refusals_init(&boot.refusals, &boot.refusals_err) < 0) {
+        assert(boot.refusals_err.code != 0); /* jobs run without it; the caller says so */
     }
     rc = rc ? rc : switch_root(err);
     rc = rc ? rc : set_up_kernel(err);

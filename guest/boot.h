@@ -8,6 +8,7 @@
  * visible below the new root. */
 #pragma once
 #include "common/base/err.h"
+#include "guest/refusals.h"
 
 #define BOOT_WORK_DIR "/work"
 #define BOOT_UID 1000u
@@ -16,6 +17,8 @@ struct boot {
     int port_fd;   /* the channel, non-blocking; owned by the caller from here on */
     int cgroup_fd; /* folder of the cgroup2 root, not reachable by path for anybody else */
     int work_fd;   /* BOOT_WORK_DIR */
+    struct refusals refusals;
+    struct err refusals_err; /* code 0: all kinds are counted */
 };
 
 /* PID 1 only, once. On an error the machine is of no use: the caller logs it and powers off. */

@@ -266,7 +266,8 @@ int cell_make(struct cell *c, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    cleanup_close int shm_fd = make_tmpfs("1777", NULL, MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
+    cleanup_close int shm_fd =
+        make_tmpfs("1777", "100%", MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV, err);
     rc = shm_fd < 0 ? shm_fd : start_init(c, shm_fd, err);
     if (rc == 0 && c->net_fd < 0) {
         rc = keep_network(c, err);

@@ -6,15 +6,17 @@
 #include "common/base/err.h"
 
 struct disk {
-    uint64_t base_bytes; /* used before any job: copies that the overlay made, folders */
-    uint64_t size_bytes; /* as set now; 0: as mounted */
-    int layer_fd;        /* root of a cell's layer, the cell's; -1: the machine's own */
+    uint64_t base_bytes,
+        base_files; /* used before any job: copies that the overlay made, folders */
+    uint64_t size_bytes, size_files; /* as set now; 0: as mounted */
+    int layer_fd;                    /* root of a cell's layer, the cell's; -1: the machine's own */
 };
 
 MUST_CHECK int disk_init(struct disk *d, struct err *err);
 /* From here on another layer counts, which no job has used yet. */
 MUST_CHECK int disk_use_layer(struct disk *d, int layer_fd, struct err *err);
-/* Let jobs use limit_bytes (0: no change). -ERR_TOO_LARGE when more is used already. */
-MUST_CHECK int disk_limit(struct disk *d, uint64_t limit_bytes, struct err *err);
-/* What jobs use, and whether nothing is free. */
-void disk_used(const struct disk *d, uint64_t *ret_used_bytes, bool *ret_full);
+/* Let jobs use so much (0: no change). -ERR_TOO_LARGE when more is used already. */
+MUST_CHECK int disk_limit(struct disk *d, uint64_t limit_bytes, uint64_t limit_files,
+                          struct err *err);
+/* What jobs use, and whether no room is free. */
+void disk_used(const struct disk *d, uint64_t *ret_bytes, uint64_t *ret_files, bool *ret_full);

@@ -73,6 +73,9 @@ int main(void)
     if (rc < 0) {
         give_up("boot", &err);
     }
+    if (boot.refusals_err.code != 0) {
+        log_warn("refusals are not counted", "error", boot.refusals_err.text);
+    }
     set_std_fds();
     (void)prctl(PR_SET_DUMPABLE, 0);
     rc = agent_init(&agent, &boot, &err);

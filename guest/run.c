@@ -58,7 +58,7 @@ static int launch(struct run *run, const struct run_env *env, const guest_Run *m
     files = files < OPEN_FILES_MIN ? OPEN_FILES_MIN : files;
     uint64_t stack = run_stack_bytes(memory);
     uint32_t processes = msg->limits.processes ? msg->limits.processes : PROCESSES_DEFAULT;
-    int rc = disk_limit(env->disk, msg->limits.disk_bytes, err);
+    int rc = disk_limit(env->disk, msg->limits.disk_bytes, msg->limits.disk_files, err);
     rc = rc ? rc : cgroup_limit(&slot->cg, memory, processes, err);
     if (rc < 0) {
         return rc;
@@ -324,7 +324,12 @@ void run_exit(struct run *run, const struct run_env *env, struct channel *ch)
     msg.memory_peak_bytes = use.memory_peak_bytes;
     msg.oom_kills = use.oom_kills;
     msg.process_refusals = use.process_refusals;
-    disk_used(env->disk, &msg.disk_used_bytes, &msg.disk_full);
+    disk_used(env->disk, &msg.disk_used_bytes, &msg.disk_files_used, &msg.disk_full);
+    uint64_t refused[REFUSALS];
+    refusals_take(env->refusals, refused);
+    msg.disk_refusals = refused[REFUSAL_DISK];
+    msg.disk_file_refusals = refused[REFUSAL_DISK_FILES];
+    msg.open_file_refusals = refused[REFUSAL_OPEN_FILES];
     if (WIFSIGNALED(run->status)) {
         msg.exit_code = -1;
         msg.signal = (uint32_t)WTERMSIG(run->status);

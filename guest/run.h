@@ -12,6 +12,7 @@
 #include "schemas/proto/guest.pb.h"
 #include "guest/channel.h"
 #include "guest/disk.h"
+#include "guest/refusals.h"
 #include "guest/slot.h"
 
 #define RUN_STDIN_BYTES 65536u /* of one PULL, and what the host may send unasked */
@@ -60,6 +61,7 @@ static inline uint64_t run_stack_bytes(uint64_t memory_bytes)
 struct run_env { /* of the machine, the same for all runs */
     struct slots *slots;
     struct disk *disk;
+    struct refusals *refusals;
     const struct cell *cell;   /* the machine's, with one alive or not */
     uint64_t memory_max_bytes; /* what the machine can give at most */
     char *const *env_defaults;

@@ -1,4 +1,5 @@
-/* One pass over both texts with two cursors, so 16 MiB against 16 MiB costs no memory. */
+/* One pass over both texts with two cursors, so 16 MiB against 16 MiB costs no memory; unordered
+ * sorts pointers to lines. */
 #include "worker/compare.h"
 
 #include <assert.h>
@@ -89,6 +90,58 @@ static bool same_trim(struct compare_text want, struct compare_text got, char *w
     }
 }
 
+static size_t count_lines(struct compare_text t)
+{
+    struct compare_text line;
+    size_t n = 0;
+    while (next_line(&t, &line)) {
+        n++;
+    }
+    return n;
+}
+
+static int by_text(const void *a, const void *b)
+{
+    const struct compare_text *x = a, *y = b;
+    size_t n = x->len < y->len ? x->len : y->len;
+    int order = n > 0 ? memcmp(x->data, y->data, n) : 0;
+    return order ? order : (x->len > y->len) - (x->len < y->len);
+}
+
+static struct compare_text *sorted_lines(struct compare_text t, size_t n)
+{
+    struct compare_text *lines = calloc(n ? n : 1, sizeof *lines);
+    if (!lines) {
+        abort();
+    }
+    for (size_t i = 0; i < n; i++) {
+        bool there = next_line(&t, &lines[i]);
+        assert(there);
+        (void)there;
+    }
+    qsort(lines, n, sizeof *lines, by_text);
+    return lines;
+}
+
+/* Counted first: memory is taken only for as many lines as were expected. */
+static bool same_unordered(struct compare_text want, struct compare_text got, char *why)
+{
+    want = without_tail(want);
+    got = without_tail(got);
+    size_t n = count_lines(want), m = count_lines(got);
+    if (n != m) {
+        return differs(why, "output has %zu lines; %zu were expected, in any order", m, n);
+    }
+    struct compare_text *a = sorted_lines(want, n), *b = sorted_lines(got, n);
+    size_t same = 0;
+    while (same < n && by_text(&a[same], &b[same]) == 0) {
+        same++;
+    }
+    free(a);
+    free(b);
+    return same == n || differs(why, "output has not the expected lines, in any order");
+}
+
 static bool next_token(struct compare_text *t, struct compare_text *ret_token)
 {
     size_t i = 0;
@@ -174,6 +227,10 @@ bool compare_output(enum compare_mode mode, struct compare_text want, struct com
         return same_trim(want, got, why);
     case COMPARE_TOKENS:
         return same_tokens(want, got, false, 0, 0, why);
+    case COMPARE_UNORDERED:
+        return same_unordered(want, got, why);
+    case COMPARE_COUNT:
+        break;
     case COMPARE_FLOAT:
         return same_tokens(want, got, true, tolerance_abs, tolerance_rel, why);
     }

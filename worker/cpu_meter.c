@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-int cpu_meter_read(int fd, int64_t *ret_ns, struct err *err)
+int cpu_meter_read(int fd, struct cpu_meter *ret, struct err *err)
 {
     char text[128];
     ssize_t n;
@@ -15,12 +15,12 @@ int cpu_meter_read(int fd, int64_t *ret_ns, struct err *err)
         return err_sys(err, "schedstat of the sandbox");
     }
     text[n] = 0;
-    char *end;
+    char *end, *last;
     errno = 0;
-    long long v = strtoll(text, &end, 10);
-    if (end == text || errno || v < 0) {
-        return err_set(err, ERR_INVALID, "schedstat of the sandbox: not a number");
+    long long ran = strtoll(text, &end, 10), waited = strtoll(end, &last, 10);
+    if (end == text || last == end || errno || ran < 0 || waited < 0) {
+        return err_set(err, ERR_INVALID, "schedstat of the sandbox: not two numbers");
     }
-    *ret_ns = v;
+    *ret = (struct cpu_meter){ .ran_ns = ran, .waited_ns = waited };
     return 0;
 }

@@ -5,6 +5,10 @@
 #include <stdint.h>
 #include "common/base/err.h"
 
-/* Nanoseconds on a CPU so far. fd: the file, open for reading, of the caller. -ERR_SYS (the thread
- * is gone), -ERR_INVALID. */
-MUST_CHECK int cpu_meter_read(int fd, int64_t *ret_ns, struct err *err);
+struct cpu_meter {
+    int64_t ran_ns;    /* on a CPU so far */
+    int64_t waited_ns; /* ready to run so far, while no CPU was free */
+};
+
+/* fd: the file, open for reading, of the caller. -ERR_SYS (the thread is gone), -ERR_INVALID. */
+MUST_CHECK int cpu_meter_read(int fd, struct cpu_meter *ret, struct err *err);

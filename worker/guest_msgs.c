@@ -76,6 +76,7 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
     m->limits = (guest_RunLimits){ .memory_bytes = (uint64_t)cmd->limits.memory_mib << 20,
                                    .processes = (uint32_t)cmd->limits.processes,
                                    .disk_bytes = (uint64_t)cmd->limits.disk_mib << 20,
+                                   .disk_files = (uint64_t)cmd->limits.disk_files,
                                    .open_files = (uint64_t)cmd->limits.open_files,
                                    .output_bytes = (uint64_t)cmd->limits.output_bytes };
     int rc = 0;
@@ -185,7 +186,7 @@ int guest_check_cell(const struct frame *f, char *text, size_t room, struct err 
 }
 
 int guest_check_exit(const struct frame *f, uint32_t run, struct run_result *ret_run,
-                     bool *ret_disk_full, struct err *err)
+                     struct disk_full *ret_full, struct err *err)
 {
     guest_Exit m = guest_Exit_init_zero;
     int rc = frame_decode(f, guest_Exit_fields, &m, err);
@@ -207,7 +208,11 @@ int guest_check_exit(const struct frame *f, uint32_t run, struct run_result *ret
     ret_run->leftover_processes = m.leftover_processes;
     ret_run->disk_used_bytes = clamp(m.disk_used_bytes);
     put_printable(ret_run->exec_error, sizeof ret_run->exec_error, m.exec_error);
-    *ret_disk_full = m.disk_full;
+    ret_run->disk_files_used = clamp(m.disk_files_used);
+    ret_run->disk_refusals = clamp(m.disk_refusals) + clamp(m.disk_file_refusals);
+    ret_run->open_file_refusals = clamp(m.open_file_refusals);
+    *ret_full = (struct disk_full){ .bytes = m.disk_full || m.disk_refusals > 0,
+                                    .files = m.disk_file_refusals > 0 };
     return 0;
 }
 

@@ -9,6 +9,7 @@
 #include "common/model/result.h"
 #include "common/wire/frame.h"
 #include "schemas/proto/guest.pb.h"
+#include "worker/judge.h"
 #include "worker/outq.h"
 
 #define GUEST_PIDS_MAX 4194304            /* PID_MAX_LIMIT of Linux */
@@ -37,9 +38,9 @@ MUST_CHECK int guest_check_started(const struct frame *f, uint32_t run, bool *re
                                    struct err *err);
 MUST_CHECK int guest_check_pull(const struct frame *f, uint32_t run, uint32_t *ret_bytes,
                                 struct err *err);
-/* Fills what Exit tells of *ret_run (not times of ours, not outputs) and *ret_disk_full. */
+/* Fills what Exit tells of *ret_run (not times of ours, not outputs) and *ret_full. */
 MUST_CHECK int guest_check_exit(const struct frame *f, uint32_t run, struct run_result *ret_run,
-                                bool *ret_disk_full, struct err *err);
+                                struct disk_full *ret_full, struct err *err);
 /* text[room] = what the guest could not do; *ret_user_fault: the job's fault. */
 MUST_CHECK int guest_check_error(const struct frame *f, uint32_t run, bool *ret_user_fault,
                                  char *text, size_t room, struct err *err);

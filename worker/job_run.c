@@ -13,6 +13,7 @@
 #include "common/base/secret_key.h"
 #include "common/model/secrets.h"
 #include "worker/cancel.h"
+#include "worker/checker.h"
 #include "worker/node_run.h"
 #include "worker/shared_run.h"
 #include "worker/tree_exec.h"
@@ -173,6 +174,9 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
         &lease); /* what follows costs the customer nothing; vmpool kills the VM off our path */
     m->released_us = mono_us();
     live_end(&live);
+    if (rc == 0 && checker_wanted(job.node, r)) {
+        rc = checker_run(&job, &s->pool, r, err);
+    }
     node_store(&job, e->claim.job_id, &set, &e->artifacts);
     job_result_take_manifest(r, &e->artifacts);
     return rc;

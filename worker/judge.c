@@ -88,14 +88,49 @@ static bool over_time(const struct run_result *run, const struct run_facts *fact
              f->used, limits->cpu_ms);
         return true;
     }
-    int64_t wall_ms = limits->wall_ms;
-    if (run->wall_us > wall_ms * 1000 || facts->stop == STOP_WALL) {
-        find_limit(f, "wall_ms", wall_ms, ms_up(run->wall_us));
+    int64_t wall_ms = limits->wall_ms, own_us = run->wall_us - run->host_wait_us;
+    if (own_us > wall_ms * 1000 || facts->stop == STOP_WALL) {
+        find_limit(f, "wall_ms", wall_ms, ms_up(own_us));
         find(f, VERDICT_WALL_TIME_LIMIT, "ran for %" PRId64 " ms; the limit is %" PRId64 " ms",
              f->used, wall_ms);
         return true;
     }
     return false;
+}
+
+/* The layer may have room again: then what was used at the worst is the limit. */
+static bool over_disk(const struct run_result *run, const struct run_facts *facts,
+                      const struct job_limits *limits, struct finding *f)
+{
+    if (facts->disk_full.bytes) {
+        int64_t used = mib_up(run->disk_used_bytes);
+        used = used < limits->disk_mib ? limits->disk_mib : used;
+        find_limit(f, "disk_mib", limits->disk_mib, used);
+        find(f, VERDICT_DISK_LIMIT,
+             "the disk ran full: %" PRId64 " MiB used; the limit is %" PRId64 " MiB", f->used,
+             limits->disk_mib);
+        return true;
+    }
+    if (facts->disk_full.files) {
+        find_limit(f, "disk_files", limits->disk_files, limits->disk_files);
+        find(f, VERDICT_DISK_LIMIT, "no more files: the limit is %" PRId64, limits->disk_files);
+        return true;
+    }
+    return false;
+}
+
+/* No verdict of its own: a program that was refused a descriptor and ends badly has a run-time
+ * error, and is told which limit it met. */
+static void name_open_files(const struct run_result *run, const struct job_limits *limits,
+                            struct finding *f)
+{
+    if (run->open_file_refusals == 0 || run->exec_error[0]) {
+        return;
+    }
+    find_limit(f, "open_files", limits->open_files, limits->open_files);
+    size_t n = strlen(f->reason);
+    (void)snprintf(f->reason + n, sizeof f->reason - n,
+                   "; the limit of %" PRId64 " open files was met", limits->open_files);
 }
 
 static void bad_end(const struct run_result *run, int want_exit, struct finding *f)
@@ -127,15 +162,12 @@ static void judge_command(const struct run_result *run, const struct run_facts *
     if (over_time(run, facts, limits, f)) {
         return;
     }
-    if (bad && facts->disk_full) {
-        find_limit(f, "disk_mib", limits->disk_mib, mib_up(run->disk_used_bytes));
-        find(f, VERDICT_DISK_LIMIT,
-             "the disk ran full: %" PRId64 " MiB used; the limit is %" PRId64 " MiB", f->used,
-             limits->disk_mib);
+    if (bad && over_disk(run, facts, limits, f)) {
         return;
     }
     if (bad) {
         bad_end(run, want_exit, f);
+        name_open_files(run, limits, f);
     }
 }
 
@@ -179,7 +211,8 @@ void judge(const struct job_spec *spec, const struct run_facts *setup, const str
         return;
     }
     judge_command(&r->run, run, &spec->command.limits, spec->expect.exit_code, &f);
-    if (f.verdict == VERDICT_NONE && spec->expect.has_stdout) {
+    /* with a checker, the expected text is its answer file: nothing is compared here */
+    if (f.verdict == VERDICT_NONE && spec->expect.has_stdout && !spec->expect.checker) {
         char why[COMPARE_WHY_MAX];
         struct compare_text want = { spec->expect.text.data, spec->expect.text.len };
         struct compare_text got = { r->run.out.head.data, r->run.out.head.len };

@@ -10,13 +10,18 @@
 /* Why the host ended a run. */
 enum run_stop { STOP_NONE, STOP_OUTPUT, STOP_CPU, STOP_WALL };
 
+/* What the writable layer had no more of, at some time during the run. */
+struct disk_full {
+    bool bytes, files;
+};
+
 #define RUN_REFUSED_MAX 200
 
 /* What the session knows of a run beyond struct run_result. */
 struct run_facts {
     enum run_stop stop;
     bool exited; /* Exit was received; false after a kill that was not answered */
-    bool disk_full;
+    struct disk_full disk_full;
     char refused[RUN_REFUSED_MAX]; /* not empty: the guest could not take the job's files, by the
                                       job's fault */
 };

@@ -13,6 +13,8 @@
 
 #define CPU_CHECK_MIN_US 1000 /* shortest time between two readings of the CPU meter */
 #define OUTPUT_GRACE_WALL 10  /* times output_grace_ms */
+#define HOST_WAIT_WALL                                                                             \
+    10 /* times wall_ms, or the grace: at the latest then, however busy the host */
 #define NEVER_US INT64_MAX
 #define JOINED_OUTPUT_MAX (1u << 20) /* of several steps of set-up together; longer: the last's */
 #define GUEST_CPU_SLACK_US 100000    /* its account is in ticks, and goes on to the very end */
@@ -65,10 +67,33 @@ static int pump_stdin(struct session *s, struct err *err)
 static void read_cpu(struct session *s, int64_t *ret_ns)
 {
     struct err err = { 0 };
-    int64_t ns;
-    if (s->job->cpu_fd >= 0 && cpu_meter_read(s->job->cpu_fd, &ns, &err) == 0) {
-        *ret_ns = ns; /* a sandbox that just died keeps its last figure */
+    struct cpu_meter m;
+    if (s->job->cpu_fd >= 0 && cpu_meter_read(s->job->cpu_fd, &m, &err) == 0) {
+        *ret_ns = m.ran_ns; /* a sandbox that just died keeps its last figures */
+        s->waited_ns = m.waited_ns;
     }
+}
+
+/* How long the run's processor was ready to run, and the host had none free for it. */
+static int64_t host_wait_us(struct session *s)
+{
+    int64_t ns, wait_us = 0;
+    read_cpu(s, &ns);
+    if (s->job->cpu_fd >= 0 && s->waited_ns > s->wait_base_ns) {
+        wait_us = (s->waited_ns - s->wait_base_ns) / 1000;
+    }
+    int64_t most_us = s->command->limits.wall_ms * 1000 * (HOST_WAIT_WALL - 1);
+    return wait_us < most_us ? wait_us : most_us;
+}
+
+/* Of the time since Kill: what the guest has to say about the run must not depend on how busy the
+ * host is. */
+static int64_t kill_wait_us(struct session *s)
+{
+    int64_t ns, most_us = s->job->times->kill_grace_ms * 1000 * (HOST_WAIT_WALL - 1);
+    read_cpu(s, &ns);
+    int64_t wait_us = (s->waited_ns - s->kill_wait_ns) / 1000;
+    return wait_us < 0 ? 0 : wait_us < most_us ? wait_us : most_us;
 }
 
 static int send_pending(struct session *s, struct err *err)
@@ -84,6 +109,7 @@ static int send_pending(struct session *s, struct err *err)
         if (s->run_us == 0) {
             read_cpu(s,
                      &s->cpu_base_ns); /* the run's CPU time counts from just before Run is out */
+            s->wait_base_ns = s->waited_ns;
         }
         struct err send_err = { 0 };
         rc = outq_flush(&s->out, s->job->channel_fd, &send_err);
@@ -111,7 +137,8 @@ static int queue_run(struct session *s, const struct job_command *command, struc
     s->command = command;
     s->run++;
     s->stop = STOP_NONE;
-    s->warm = s->disk_full = false;
+    s->warm = false;
+    s->disk_full = (struct disk_full){ 0 };
     s->run_us = s->over_us = s->kill_us = s->cpu_us = s->over_cpu_ns = 0;
     s->cpu_check_us = 0;
     s->reported = (struct run_result){ .exit_code = -1 };
@@ -141,8 +168,11 @@ static int stop_run(struct session *s, enum run_stop why, int64_t now_us, struct
     if (s->stop != STOP_NONE) {
         return 0;
     }
+    int64_t ns;
+    read_cpu(s, &ns);
     s->stop = why;
     s->kill_us = now_us;
+    s->kill_wait_ns = s->waited_ns;
     return guest_queue_kill(&s->out, s->run, err);
 }
 
@@ -359,6 +389,9 @@ static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_u
         }
     } else if (s->stop == STOP_NONE) {
         int64_t wall_end_us = s->run_us + s->command->limits.wall_ms * 1000;
+        if (now_us > wall_end_us) { /* only now is it worth the reading */
+            wall_end_us += host_wait_us(s);
+        }
         int64_t output_end_us = output_deadline(s, now_us);
         int rc = 0;
         if (now_us >= output_end_us) {
@@ -376,6 +409,9 @@ static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_u
     }
     if (s->stop != STOP_NONE) {
         due_us = s->kill_us + t->kill_grace_ms * 1000;
+        if (now_us >= due_us) {
+            due_us += kill_wait_us(s);
+        }
         if (now_us >= due_us) {
             return 1;
         }
@@ -468,6 +504,7 @@ static void fill_run(struct session *s, struct run_result *run, struct run_facts
     run->cpu_us = s->job->cpu_fd >= 0 ? (ns - s->cpu_base_ns) / 1000 : s->reported.guest_cpu_us;
     run->wall_us = s->run_us > 0 && end_us > s->run_us ? end_us - s->run_us : 0;
     bound_reported(s->job, run);
+    run->host_wait_us = host_wait_us(s);
     capture_result(&s->capture[0], &run->out);
     capture_result(&s->capture[1], &run->err_out);
     *facts = (struct run_facts){ .stop = s->stop, .exited = exited, .disk_full = s->disk_full };
@@ -501,7 +538,7 @@ static void begin(struct session *s, const struct session_job *job)
     s->run_us = s->over_us = s->kill_us = 0;
     s->stdin_left = (struct bytes){ 0 };
     s->stdin_credit = 0;
-    s->cpu_base_ns = 0;
+    s->cpu_base_ns = s->wait_base_ns = s->waited_ns = 0;
     s->parser.start = s->parser.end = 0;
     s->parser.broken = 0;
     outq_reset(&s->out);
@@ -538,9 +575,12 @@ void run_result_join(struct run_result *run, struct run_result *more)
     if (run->present && more->present) {
         more->cpu_us += run->cpu_us;
         more->wall_us += run->wall_us;
+        more->host_wait_us += run->host_wait_us;
         more->guest_cpu_us += run->guest_cpu_us;
         more->oom_kills += run->oom_kills;
         more->process_refusals += run->process_refusals;
+        more->disk_refusals += run->disk_refusals;
+        more->open_file_refusals += run->open_file_refusals;
         more->leftover_processes += run->leftover_processes;
         if (more->memory_peak_bytes < run->memory_peak_bytes) {
             more->memory_peak_bytes = run->memory_peak_bytes;

@@ -72,7 +72,8 @@ struct session {
     bool celling;    /* Cell was sent, and not answered */
     bool out_closed; /* the guest no longer reads; what it still says counts */
     bool user_fault;
-    bool warm, disk_full;
+    bool warm;
+    struct disk_full disk_full;
     uint32_t run;             /* number of the run in this VM */
     struct bytes stdin_left;  /* not queued yet; points into the spec */
     uint64_t stdin_credit;    /* bytes the guest may be sent */
@@ -81,7 +82,9 @@ struct session {
     int64_t begin_us, run_us; /* first write; Run fully written (0: not yet) */
     int64_t wait_us;          /* since when Started is waited for */
     int64_t cpu_base_ns, cpu_us, cpu_check_us;
-    int64_t over_us, kill_us;   /* output limit passed; Kill queued (0: not) */
+    int64_t wait_base_ns, waited_ns, kill_wait_ns; /* the CPU meter's other figure: when Run went
+                                                      out, the latest, when Kill was queued */
+    int64_t over_us, kill_us;                      /* output limit passed; Kill queued (0: not) */
     int64_t over_cpu_ns;        /* CPU meter when the limit was passed (0: not read yet) */
     struct run_result reported; /* from Exit */
     char refused[RUN_REFUSED_MAX];

@@ -13,6 +13,7 @@
 #include "common/base/log.h"
 #include "common/model/branch_result.h"
 #include "common/model/score.h"
+#include "worker/checker.h"
 #include "worker/node_run.h"
 
 #define FORK_WAIT_MS 60000
@@ -168,6 +169,9 @@ static int run_node(struct lane *l)
     if (l->holds && (rc < 0 || l->outcome != NODE_SETTLED)) {
         l->holds = false;
         pool_release(&l->pool, &l->lease);
+    }
+    if (rc == 0 && l->outcome == NODE_JUDGED && checker_wanted(n, r)) {
+        rc = checker_run(&job, &l->pool, r, &l->err);
     }
     node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, l->node));
     return rc;
@@ -421,6 +425,9 @@ static void run_shared(struct tree_exec *x)
         }
         int rc = node_run(&job, r, &set, &l->outcome, &l->err);
         node_sandbox(&job, start_us, mono_us(), r);
+        if (rc == 0 && l->outcome == NODE_JUDGED && checker_wanted(n, r)) {
+            rc = checker_run(&job, &l->pool, r, &l->err);
+        }
         node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, node));
         if (rc < 0) {
             give_up(x, &l->err);

@@ -50,6 +50,19 @@ static void free_texts(char **texts, int n)
     free(texts);
 }
 
+static void free_expect(struct job_expect *e)
+{
+    struct job_checker *c = e->checker;
+    free(e->text.data);
+    if (c) {
+        free(c->template_name);
+        free_files(c->files, c->n_files);
+        free_commands(c->steps, c->n_steps);
+        free_command(&c->command);
+        free(c);
+    }
+}
+
 /* Recursion is as deep as JOB_TREE_DEPTH_MAX. */
 void job_free_branches(struct job_branch *branches, int n)
 {
@@ -62,7 +75,7 @@ void job_free_branches(struct job_branch *branches, int n)
         free_command(&b->command);
         free_command(&b->args);
         free(b->stdin_data.data);
-        free(b->expect.text.data);
+        free_expect(&b->expect);
         free_texts(b->artifacts, b->n_artifacts);
         free(b->keep.name);
         job_free_branches(b->branches, b->n_branches);
@@ -88,12 +101,19 @@ void job_spec_free(struct job_spec *spec)
     free(spec->stdin_data.data);
     free_pairs(spec->env, spec->n_env);
     free_pairs(spec->labels, spec->n_labels);
-    free(spec->expect.text.data);
+    free_expect(&spec->expect);
     job_free_branches(spec->branches, spec->n_branches);
     free(spec->keep.name);
     free_texts(spec->artifacts, spec->n_artifacts);
     free(spec->canonical);
     free(spec);
+}
+
+bool job_template_ok(const char *name)
+{
+    size_t n = strnlen(name, JOB_TEMPLATE_MAX + 1);
+    return n > 0 && n <= JOB_TEMPLATE_MAX && name[0] != '.' && name[0] != '-' &&
+           job_word_chars(name, ".-");
 }
 
 bool snapshot_name_ok(const char *name)

@@ -106,8 +106,35 @@ struct job_command {
                                  default) */
 };
 
-enum compare_mode { COMPARE_EXACT, COMPARE_TRIM, COMPARE_TOKENS, COMPARE_FLOAT };
+enum compare_mode {
+    COMPARE_EXACT,
+    COMPARE_TRIM,
+    COMPARE_TOKENS,
+    COMPARE_FLOAT,
+    COMPARE_UNORDERED,
+    COMPARE_COUNT
+};
 const char *compare_word(enum compare_mode m);
+
+/* A program of the submitter's that judges the output: in a machine of its own, after the run's is
+ * gone (docs/verdicts.md, "Checkers"). */
+enum checker_protocol { CHECKER_KATTIS, CHECKER_TESTLIB };
+const char *checker_protocol_word(enum checker_protocol p); /* "kattis", "testlib" */
+/* In its work folder: what it reads, and a folder that it may write into. */
+#define CHECKER_INPUT "input"
+#define CHECKER_OUTPUT "output"
+#define CHECKER_ANSWER "answer"
+#define CHECKER_FEEDBACK "feedback"
+
+struct job_checker {
+    enum checker_protocol protocol;
+    char *template_name; /* NULL: the job's */
+    struct job_file *files;
+    int n_files;
+    struct job_command *steps; /* set-up: n_steps */
+    int n_steps;
+    struct job_command command; /* with the protocol's arguments */
+};
 
 struct job_expect {
     int exit_code; /* default 0 */
@@ -115,6 +142,7 @@ struct job_expect {
     struct bytes text; /* expected stdout */
     enum compare_mode compare;
     double tolerance_abs, tolerance_rel; /* COMPARE_FLOAT: equal if either holds */
+    struct job_checker *checker;         /* or NULL; then text is its answer file */
 };
 
 struct job_pair {
@@ -238,6 +266,8 @@ MUST_CHECK int job_check_template(const struct job_spec *spec, const struct temp
 void job_clamp_to_template(struct job_spec *spec, const struct template_info *t);
 #define TEMPLATE_MEMORY_RESERVE_MIB 96 /* the guest's kernel, agent and warm interpreter */
 
+/* A template's name, without snapshot: or @digest. */
+bool job_template_ok(const char *name);
 /* The name behind "snapshot:" of the job's template; NULL when it is a template. */
 const char *job_snapshot_name(const struct job_spec *spec);
 bool snapshot_name_ok(const char *name); /* [A-Za-z0-9_][A-Za-z0-9_.-]{0,63} */

@@ -9,14 +9,15 @@
 static int read_compare(const json_t *v, const char *at, enum compare_mode *ret_mode,
                         struct err *err)
 {
-    for (int m = COMPARE_EXACT; json_is_string(v) && m <= COMPARE_FLOAT; m++) {
+    for (int m = COMPARE_EXACT; json_is_string(v) && m < COMPARE_COUNT; m++) {
         const char *word = compare_word((enum compare_mode)m);
         if (json_string_length(v) == strlen(word) && strcmp(json_string_value(v), word) == 0) {
             *ret_mode = (enum compare_mode)m;
             return 0;
         }
     }
-    return err_set(err, ERR_INVALID, "%s.compare: must be exact, trim, tokens or float", at);
+    return err_set(err, ERR_INVALID, "%s.compare: must be exact, trim, tokens, float or unordered",
+                   at);
 }
 
 static int read_tolerance(const json_t *v, const char *at, struct job_expect *e, struct err *err)
@@ -50,7 +51,8 @@ static int read_tolerance(const json_t *v, const char *at, struct job_expect *e,
 int job_read_expect(const json_t *v, const char *at, struct job_expect *e, bool *ret_given,
                     struct err *err)
 {
-    static const char *const known[] = { "exit_code", "stdout", "compare", "tolerance", NULL };
+    static const char *const known[] = { "exit_code", "stdout",  "compare",
+                                         "tolerance", "checker", NULL };
     char sub[JR_PATH_MAX];
     *e = (struct job_expect){ .compare = COMPARE_TRIM,
                               .tolerance_abs = FLOAT_TOLERANCE,
@@ -79,6 +81,14 @@ int job_read_expect(const json_t *v, const char *at, struct job_expect *e, bool 
     e->has_stdout = out != NULL;
     if (compare && (rc = read_compare(compare, at, &e->compare, err)) < 0) {
         return rc;
+    }
+    const json_t *checker = json_object_get(v, "checker");
+    job_field(sub, at, "checker");
+    if ((rc = job_read_checker(checker, sub, &e->checker, err)) < 0) {
+        return rc;
+    }
+    if (checker && compare) {
+        return err_set(err, ERR_INVALID, "%s.compare: not together with a checker", at);
     }
     if (compare && !out) {
         return err_set(err, ERR_INVALID, "%s.compare: only together with %s.stdout", at, at);

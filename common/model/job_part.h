@@ -40,6 +40,9 @@ MUST_CHECK int job_read_env(const json_t *v, const char *at, struct job_pair **r
                             struct err *err);
 MUST_CHECK int job_read_expect(const json_t *v, const char *at, struct job_expect *e,
                                bool *ret_given, struct err *err);
+/* *ret_checker: NULL without v; filled also when it fails half-way. */
+MUST_CHECK int job_read_checker(const json_t *v, const char *at, struct job_checker **ret_checker,
+                                struct err *err);
 MUST_CHECK int job_read_artifacts(const json_t *v, const char *at, char ***ret_globs, int *ret_n,
                                   struct err *err);
 /* After env and branches, whose names must be others, and after keep and isolation. */

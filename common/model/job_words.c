@@ -89,8 +89,8 @@ bool job_state_terminal(enum job_state s)
 
 const char *compare_word(enum compare_mode m)
 {
-    static const char *const words[] = { "exact", "trim", "tokens", "float" };
-    assert((int)m >= COMPARE_EXACT && m <= COMPARE_FLOAT);
+    static const char *const words[] = { "exact", "trim", "tokens", "float", "unordered" };
+    assert((int)m >= COMPARE_EXACT && m < COMPARE_COUNT);
     return words[m];
 }
 

@@ -19,10 +19,12 @@ struct run_result {
     int signal;           /* 0: none */
     int64_t cpu_us;       /* host's clock of the vCPU threads */
     int64_t wall_us;      /* host's clock */
+    int64_t host_wait_us; /* of these, its processor waited for one of the host's */
     int64_t guest_cpu_us; /* guest cgroup's own account */
     int64_t memory_peak_bytes;
-    int64_t oom_kills, process_refusals, leftover_processes, disk_used_bytes;
-    bool warm; /* the warm interpreter took it */
+    int64_t oom_kills, process_refusals, leftover_processes, disk_used_bytes, disk_files_used;
+    int64_t disk_refusals, open_file_refusals; /* times the kernel said ENOSPC, EMFILE */
+    bool warm;                                 /* the warm interpreter took it */
     char exec_error[160];
     struct stream_result out, err_out;
 };
@@ -41,6 +43,15 @@ struct result_artifacts {
     int64_t listed, stored, stored_bytes;
 };
 
+/* The submitter's checker, when it was asked. */
+#define CHECKER_MESSAGE_MAX 512
+struct result_checker {
+    bool present;
+    int64_t exit_code, signal; /* exit_code -1: none */
+    int64_t cpu_us, wall_us;
+    char message[CHECKER_MESSAGE_MAX]; /* beginning of its stderr, else stdout; printable ASCII */
+};
+
 struct job_result {
     enum verdict verdict;
     char reason[RESULT_REASON_MAX]; /* one plain sentence; "" for accepted */
@@ -56,6 +67,7 @@ struct job_result {
     char **warnings; /* n_warnings sentences, heap */
     int n_warnings;
     struct job_limits limits; /* in force for the main run */
+    struct result_checker checker;
     enum compare_mode compare;
     bool compared;
     char engine[32], snapshot[72], worker[64];

@@ -20,13 +20,25 @@ struct number {
 static const struct number run_numbers[] = {
     { "cpu_us", offsetof(struct run_result, cpu_us) },
     { "wall_us", offsetof(struct run_result, wall_us) },
+    { "host_wait_us", offsetof(struct run_result, host_wait_us) },
     { "guest_cpu_us", offsetof(struct run_result, guest_cpu_us) },
     { "memory_peak_bytes", offsetof(struct run_result, memory_peak_bytes) },
     { "oom_kills", offsetof(struct run_result, oom_kills) },
     { "process_refusals", offsetof(struct run_result, process_refusals) },
     { "leftover_processes", offsetof(struct run_result, leftover_processes) },
     { "disk_used_bytes", offsetof(struct run_result, disk_used_bytes) },
+    { "disk_files_used", offsetof(struct run_result, disk_files_used) },
+    { "disk_refusals", offsetof(struct run_result, disk_refusals) },
+    { "open_file_refusals", offsetof(struct run_result, open_file_refusals) },
 };
+static const struct number checker_numbers[] = {
+    { "exit_code", offsetof(struct result_checker, exit_code) },
+    { "signal", offsetof(struct result_checker, signal) },
+    { "cpu_us", offsetof(struct result_checker, cpu_us) },
+    { "wall_us", offsetof(struct result_checker, wall_us) },
+};
+#define N_CHECKER_NUMBERS (sizeof checker_numbers / sizeof checker_numbers[0])
+
 #define N_RUN_NUMBERS (sizeof run_numbers / sizeof run_numbers[0])
 
 static const struct number result_numbers[] = {
@@ -204,6 +216,12 @@ static void put_extras(json_t *root, const struct job_result *r)
         }
         put(root, "tree", tree);
     }
+    if (r->checker.present) {
+        json_t *c = json_object();
+        put_numbers(c, &r->checker, checker_numbers, N_CHECKER_NUMBERS);
+        put(c, "message", text(r->checker.message));
+        put(root, "checker", c);
+    }
     if (r->artifacts.listed > 0) {
         json_t *a = json_object();
         put_numbers(a, &r->artifacts, artifact_numbers, N_ARTIFACT_NUMBERS);
@@ -373,7 +391,7 @@ static int get_compare(const json_t *root, struct job_result *r, struct err *err
     if (!v || json_is_null(v)) {
         return 0;
     }
-    for (int m = COMPARE_EXACT; json_is_string(v) && m <= COMPARE_FLOAT; m++) {
+    for (int m = COMPARE_EXACT; json_is_string(v) && m < COMPARE_COUNT; m++) {
         if (strcmp(json_string_value(v), compare_word((enum compare_mode)m)) == 0) {
             r->compare = (enum compare_mode)m;
             r->compared = true;
@@ -395,6 +413,14 @@ static int get_extras(const json_t *root, struct job_result *r, struct err *err)
     if (rc == 0) {
         rc = get_numbers(json_object_get(root, "artifacts"), &r->artifacts, artifact_numbers,
                          N_ARTIFACT_NUMBERS, err);
+    }
+    const json_t *checker = json_object_get(root, "checker");
+    if (rc == 0 && json_is_object(checker)) {
+        r->checker.present = true;
+        rc = get_numbers(checker, &r->checker, checker_numbers, N_CHECKER_NUMBERS, err);
+        rc = rc < 0
+                 ? rc
+                 : get_text(checker, "message", r->checker.message, sizeof r->checker.message, err);
     }
     for (size_t i = 0; rc == 0 && i < json_array_size(list) && i < JOB_WARNINGS_MAX; i++) {
         const char *s = json_string_value(json_array_get(list, i));

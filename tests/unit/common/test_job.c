@@ -1,5 +1,6 @@
 /* job_parse field by field: what is kept, and what is refused with which words. */
 #include "tests/unit/common/job_case.h"
+#include "common/model/tree.h"
 
 Test(job, minimal)
 {
@@ -253,10 +254,50 @@ Test(job, env_and_labels)
     }
 }
 
+Test(job, checker)
+{
+    cleanup_job_spec struct job_spec *k = parse(
+        HEAD ",\"expect\":{\"stdout\":\"any\",\"checker\":{\"command\":[\"./c\"],\"args\":[\"x\"],"
+             "\"files\":[{\"path\":\"c\",\"text\":\"\"}],\"setup\":\"true\",\"limits\":{\"cpu_ms\":"
+             "700}}}}");
+    const struct job_checker *c = k->expect.checker;
+    cr_assert_not_null(c);
+    cr_assert(c->protocol == CHECKER_KATTIS && !c->template_name && c->n_files == 1);
+    cr_assert(c->n_steps == 1 && c->command.limits.cpu_ms == 700 && c->command.argc == 5);
+    const char *argv[] = { "./c", "input", "answer", "feedback/", "x" };
+    for (int i = 0; i < 5; i++) {
+        cr_assert_str_eq(c->command.argv[i], argv[i]);
+    }
+    cr_assert_eq(k->tree->nodes[0].expect->checker, c);
+    cleanup_job_spec struct job_spec *t = parse(
+        HEAD ",\"expect\":{\"checker\":{\"command\":\"./c \\\"$@\\\"\",\"protocol\":\"testlib\","
+             "\"template\":\"c\"}},\"tests\":[{\"expect\":{\"checker\":{\"command\":\"a\"}}}]}");
+    c = t->expect.checker;
+    cr_assert(c->protocol == CHECKER_TESTLIB && c->command.argc == 7);
+    cr_assert_str_eq(c->template_name, "c");
+    cr_assert_str_eq(c->command.argv[5], "output");
+    cr_assert_neq(t->tree->nodes[1].expect->checker, c);
+#define CHECKER(text) HEAD ",\"expect\":{\"checker\":{" text "}}}"
+    refused(CHECKER(""), ERR_INVALID, "expect.checker.command: missing");
+    refused(CHECKER("\"command\":\"a\",\"args\":\"b\""), ERR_INVALID,
+            "expect.checker.args: must be a list");
+    refused(CHECKER("\"command\":\"a\",\"protocol\":\"icpc\""), ERR_INVALID,
+            "expect.checker.protocol: must be kattis or testlib");
+    refused(CHECKER("\"command\":\"a\",\"template\":\"a@b\""), ERR_INVALID,
+            "expect.checker.template: must be a name");
+    refused(CHECKER("\"command\":\"a\",\"stdin\":\"b\""), ERR_INVALID,
+            "expect.checker.stdin: unknown field");
+    refused(CHECKER("\"command\":\"a\",\"files\":[{\"path\":\"feedback/x\",\"text\":\"\"}]"),
+            ERR_INVALID, "expect.checker.files[0].path: \"feedback\"");
+    refused(HEAD
+            ",\"expect\":{\"stdout\":\"\",\"compare\":\"trim\",\"checker\":{\"command\":\"a\"}}}",
+            ERR_INVALID, "expect.compare: not together with a checker");
+}
+
 Test(job, expect)
 {
-    const char *words[] = { "exact", "trim", "tokens", "float" };
-    for (int i = 0; i < 4; i++) {
+    const char *words[] = { "exact", "trim", "tokens", "float", "unordered" };
+    for (int i = 0; i < COMPARE_COUNT; i++) {
         char json[160];
         (void)snprintf(json, sizeof json, HEAD ",\"expect\":{\"stdout\":\"x\",\"compare\":\"%s\"}}",
                        words[i]);

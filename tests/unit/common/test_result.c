@@ -25,11 +25,16 @@ static struct job_result sample(void)
                                  .process_refusals = 2,
                                  .leftover_processes = 3,
                                  .disk_used_bytes = 4096,
+                                 .disk_files_used = 12,
+                                 .disk_refusals = 4,
+                                 .open_file_refusals = 5,
                                  .warm = true,
                                  .out = { .total_bytes = 1ull << 40, .truncated = true } };
     (void)snprintf(r.run.exec_error, sizeof r.run.exec_error, "bad \xff name \x01");
     r.limits.cpu_ms = 10;
     r.limits.open_files = 256;
+    r.checker = (struct result_checker){ .present = true, .exit_code = 43, .cpu_us = 70 };
+    (void)snprintf(r.checker.message, sizeof r.checker.message, "line 2: no");
     r.compared = true;
     r.compare = COMPARE_FLOAT;
     (void)snprintf(r.engine, sizeof r.engine, "qemu-tcg");
@@ -57,6 +62,11 @@ Test(result, round_trip)
     cr_assert_eq(back.run.exit_code, -1);
     cr_assert_eq(back.run.signal, 9);
     cr_assert_eq(back.run.memory_peak_bytes, 1 << 20);
+    cr_assert_eq(back.run.disk_files_used, 12);
+    cr_assert_eq(back.run.disk_refusals, 4);
+    cr_assert_eq(back.run.open_file_refusals, 5);
+    cr_assert(back.checker.present && back.checker.exit_code == 43 && back.checker.cpu_us == 70);
+    cr_assert_str_eq(back.checker.message, "line 2: no");
     cr_assert_eq(back.run.out.total_bytes, 1ull << 40);
     cr_assert(back.run.out.truncated && !back.run.err_out.truncated);
     cr_assert_str_eq(back.run.exec_error, "bad ? name \x01");

@@ -91,6 +91,8 @@ Test(schema, fields)
                 HEAD ",\"files\":[{\"?\":1}]}");
     same_fields(at(at(schema, "$defs", "expect", NULL), "properties", NULL, NULL),
                 HEAD ",\"expect\":{\"?\":1}}");
+    same_fields(at(at(schema, "$defs", "checker", NULL), "properties", NULL, NULL),
+                HEAD ",\"expect\":{\"checker\":{\"?\":1}}}");
     same_fields(at(at(schema, "$defs", "limits", NULL), "properties", NULL, NULL),
                 HEAD ",\"limits\":{\"?\":1}}");
     same_fields(at(at(schema, "$defs", "test", NULL), "properties", NULL, NULL),
@@ -164,7 +166,7 @@ Test(schema, words)
         cr_assert(listed(states, job_state_word((enum job_state)s)));
     }
     const json_t *compare = at(at(job, "$defs", "expect", "properties"), "compare", "enum", NULL);
-    for (int m = COMPARE_EXACT; m <= COMPARE_FLOAT; m++) {
+    for (int m = COMPARE_EXACT; m < COMPARE_COUNT; m++) {
         cr_assert(listed(compare, compare_word((enum compare_mode)m)));
     }
     const json_t *meters = at(usage, "properties", "meter", "enum");

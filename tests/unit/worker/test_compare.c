@@ -70,6 +70,23 @@ Test(compare, tokens)
     CHECK(rows, 0, 0);
 }
 
+Test(compare, unordered_lines)
+{
+    const struct row rows[] = {
+        { COMPARE_UNORDERED, "", "", true },
+        { COMPARE_UNORDERED, "a\nb\n", "b\na", true },
+        { COMPARE_UNORDERED, "a\nb\n", "b  \r\na\n\n\n", true },
+        { COMPARE_UNORDERED, "a\nb\nb\n", "b\na\nb\n", true },
+        { COMPARE_UNORDERED, "a\nb\nb\n", "b\na\na\n", false },
+        { COMPARE_UNORDERED, "a\nb\n", "a\nb\nb\n", false },
+        { COMPARE_UNORDERED, "a\nb\n", "a\n", false },
+        { COMPARE_UNORDERED, "ab\n", "a\nb\n", false },
+        { COMPARE_UNORDERED, "a\n\nb\n", "\na\nb\n", true },
+        { COMPARE_UNORDERED, "a b\n", "b a\n", false },
+    };
+    CHECK(rows, 0, 0);
+}
+
 Test(compare, floats)
 {
     const struct row rows[] = {

@@ -6,7 +6,7 @@
 #define LIMITS                                                                                     \
     {                                                                                              \
         .cpu_ms = 2000, .wall_ms = 9000, .memory_mib = 128, .processes = 64, .disk_mib = 64,       \
-        .output_bytes = 1024, .open_files = 256                                                    \
+        .disk_files = 5000, .output_bytes = 1024, .open_files = 256                                \
     }
 
 static char *stdout_text = "42\n";
@@ -44,6 +44,12 @@ static const struct outcome outcomes[] = {
       0, 0, NULL },
     { "wall", RUN(.exit_code = -1, .signal = 9, .wall_us = 9000500), EXITED(.stop = STOP_WALL),
       VERDICT_WALL_TIME_LIMIT, "wall_ms", 9000, 9001, "ran for 9001 ms; the limit is 9000 ms" },
+    { "wall, but for the host's part in it",
+      RUN(.exit_code = 0, .wall_us = 9900000, .host_wait_us = 1000000), EXITED(), VERDICT_ACCEPTED,
+      "", 0, 0, NULL },
+    { "wall, the host's part does not excuse it",
+      RUN(.exit_code = 0, .wall_us = 12000000, .host_wait_us = 1000000), EXITED(),
+      VERDICT_WALL_TIME_LIMIT, "wall_ms", 9000, 11000, NULL },
     { "wall, no answer to the kill", RUN(.exit_code = -1, .wall_us = 9000001),
       .facts = { .stop = STOP_WALL }, VERDICT_WALL_TIME_LIMIT, "wall_ms", 9000, 9001, NULL },
     { "ended for wall, whatever cpu was used since",
@@ -73,9 +79,18 @@ static const struct outcome outcomes[] = {
       RUN(.exit_code = -1, .signal = 9, .oom_kills = 1, .cpu_us = 9000000, .wall_us = 99000000,
           .out = { .total_bytes = 9999999, .truncated = true }),
       EXITED(.stop = STOP_OUTPUT), VERDICT_OUTPUT_LIMIT, "output_bytes", 1024, 9999999, NULL },
-    { "disk", RUN(.exit_code = 1, .disk_used_bytes = 64 << 20), EXITED(.disk_full = true),
+    { "disk", RUN(.exit_code = 1, .disk_used_bytes = 64 << 20), EXITED(.disk_full.bytes = true),
       VERDICT_DISK_LIMIT, "disk_mib", 64, 64, NULL },
-    { "disk full, the program coped", RUN(.exit_code = 0), EXITED(.disk_full = true),
+    { "disk, and room again at the end", RUN(.exit_code = 1, .disk_used_bytes = 1 << 20),
+      EXITED(.disk_full.bytes = true), VERDICT_DISK_LIMIT, "disk_mib", 64, 64, NULL },
+    { "files", RUN(.exit_code = 1), EXITED(.disk_full.files = true), VERDICT_DISK_LIMIT,
+      "disk_files", 5000, 5000, "no more files: the limit is 5000" },
+    { "open files", RUN(.exit_code = 1, .open_file_refusals = 3), EXITED(), VERDICT_RUNTIME_ERROR,
+      "open_files", 256, 256,
+      "exited with code 1; expected 0; the limit of 256 open files was met" },
+    { "open files, the program coped", RUN(.exit_code = 0, .open_file_refusals = 3), EXITED(),
+      VERDICT_ACCEPTED, "", 0, 0, NULL },
+    { "disk full, the program coped", RUN(.exit_code = 0), EXITED(.disk_full.bytes = true),
       VERDICT_ACCEPTED, "", 0, 0, NULL },
     { "files do not fit", RUN(.exit_code = -1), .facts = { .refused = "file: no space" },
       VERDICT_DISK_LIMIT, "disk_mib", 64, 64, "the job's files cannot be taken: file: no space" },
@@ -86,6 +101,23 @@ static struct job_spec make_spec(void)
     static char *argv[] = { "x", NULL };
     struct job_spec spec = { .command = { .argv = argv, .argc = 1, .limits = LIMITS } };
     return spec;
+}
+
+Test(judge, with_a_checker_nothing_is_compared)
+{
+    struct job_checker checker = { .protocol = CHECKER_KATTIS };
+    struct job_spec spec = make_spec();
+    spec.expect = (struct job_expect){ .has_stdout = true,
+                                       .text = { stdout_text, strlen(stdout_text) },
+                                       .checker = &checker };
+    struct job_result r = { RUN(.exit_code = 0) };
+    struct run_facts none = { 0 }, exited = { .exited = true };
+    judge(&spec, &none, &exited, &r);
+    cr_assert_eq(r.verdict, VERDICT_ACCEPTED, "%s", r.reason);
+    cr_assert(!r.compared);
+    r.run.exit_code = 1;
+    judge(&spec, &none, &exited, &r);
+    cr_assert_eq(r.verdict, VERDICT_RUNTIME_ERROR);
 }
 
 Test(judge, every_outcome_of_a_run)

@@ -41,8 +41,8 @@ Test(pool_client, lease_and_release, .timeout = 20)
         cr_assert_eq(l.memory_mib, 512);
         cr_assert_str_eq(l.engine, "fake");
         cr_assert_str_eq(l.snapshot, "sha256:fake");
-        int64_t ns;
-        cr_assert_eq(cpu_meter_read(l.cpu_fd, &ns, &err), 0, "%s", err.text);
+        struct cpu_meter meter;
+        cr_assert_eq(cpu_meter_read(l.cpu_fd, &meter, &err), 0, "%s", err.text);
         pool_release(&c, &l);
         cr_assert_eq(l.channel_fd, -1);
     }
@@ -130,12 +130,12 @@ Test(pool_client, abort_ends_the_wait, .timeout = 20)
 Test(cpu_meter, bad_files)
 {
     struct err err = { 0 };
-    int64_t ns;
+    struct cpu_meter meter;
     int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-    cr_assert(cpu_meter_read(fd, &ns, &err) < 0);
+    cr_assert(cpu_meter_read(fd, &meter, &err) < 0);
     (void)close(fd);
     fd = open("/proc/self/comm", O_RDONLY | O_CLOEXEC);
-    cr_assert_eq(cpu_meter_read(fd, &ns, &err), -ERR_INVALID);
+    cr_assert_eq(cpu_meter_read(fd, &meter, &err), -ERR_INVALID);
     (void)close(fd);
-    cr_assert_eq(cpu_meter_read(-1, &ns, &err), -ERR_SYS);
+    cr_assert_eq(cpu_meter_read(-1, &meter, &err), -ERR_SYS);
 }
