@@ -2,8 +2,9 @@
  * own.
  *
  * The batch runs once, before the first test, in Criterion's own process; the tests, which are
- * processes of their own, read its results from a file named in the environment. E2E_CASE=B001 runs
- * only the files whose name holds that. */
+ * processes of their own, read its results from a file named in the environment. Without more it is
+ * the quick set; E2E_SET=full runs the files that say "set": "full". E2E_CASE=B001,own_disk runs
+ * only the files whose name holds one of these, of either set. */
 #include <criterion/criterion.h>
 #include <criterion/hooks.h>
 #include <criterion/parameterized.h>
@@ -22,12 +23,44 @@ struct case_name {
     char file[128];
 };
 
-static int wanted(const struct dirent *e)
+/* E2E_CASE: parts of names, separated by commas. */
+static bool is_chosen(const char *name)
 {
     const char *only = getenv("E2E_CASE");
+    while (only) {
+        char part[128];
+        size_t n = strcspn(only, ",");
+        (void)snprintf(part, sizeof part, "%.*s", (int)n, only);
+        if (strstr(name, part)) {
+            return true;
+        }
+        only = only[n] ? only + n + 1 : NULL;
+    }
+    return !getenv("E2E_CASE");
+}
+
+static int wanted(const struct dirent *e)
+{
     size_t n = strlen(e->d_name);
     return n > 5 && n < sizeof(struct case_name) && strcmp(e->d_name + n - 5, ".json") == 0 &&
-           (!only || strstr(e->d_name, only));
+           is_chosen(e->d_name);
+}
+
+static json_t *load(const char *file)
+{
+    char path[sizeof CASES_DIR + 132];
+    (void)snprintf(path, sizeof path, "%s/%s", CASES_DIR, file);
+    return case_load(path);
+}
+
+static bool in_set(const char *file)
+{
+    const char *set = getenv("E2E_SET");
+    json_t *case_ = load(file);
+    const char *own = json_string_value(json_object_get(case_, "set"));
+    bool yes = getenv("E2E_CASE") || strcmp(own ? own : "quick", set ? set : "quick") == 0;
+    json_decref(case_);
+    return yes;
 }
 
 /* Names in order; returns how many. */
@@ -36,7 +69,7 @@ static int list(struct case_name *ret_names, int max)
     struct dirent **entries = NULL;
     int n = scandir(CASES_DIR, &entries, wanted, alphasort), kept = 0;
     for (int i = 0; i < n; i++) {
-        if (kept < max) {
+        if (kept < max && in_set(entries[i]->d_name)) {
             (void)snprintf(ret_names[kept++].file, sizeof ret_names->file, "%.127s",
                            entries[i]->d_name);
         }
@@ -44,13 +77,6 @@ static int list(struct case_name *ret_names, int max)
     }
     free(entries);
     return kept;
-}
-
-static json_t *load(const char *file)
-{
-    char path[sizeof CASES_DIR + 132];
-    (void)snprintf(path, sizeof path, "%s/%s", CASES_DIR, file);
-    return case_load(path);
 }
 
 /* {"case_x.json": [result, ...]} */
