@@ -177,6 +177,10 @@ int checker_run(const struct node_job *j, struct pool_client *pool, struct job_r
 {
     const struct job_checker *c = j->node->expect->checker;
     struct lease lease;
+    if (!c->template_name && job_snapshot_name(j->spec)) {
+        judge_error(r, "needs a template of its own: the job starts from a snapshot");
+        return 0;
+    }
     int rc = lease_patiently(j, pool, c->template_name ? c->template_name : j->spec->template_name,
                              &lease, err);
     if (rc == -ERR_NOT_FOUND && c->template_name) {

@@ -170,7 +170,7 @@ static int run_node(struct lane *l)
         l->holds = false;
         pool_release(&l->pool, &l->lease);
     }
-    if (rc == 0 && l->outcome == NODE_JUDGED && checker_wanted(n, r)) {
+    if (rc == 0 && checker_wanted(n, r)) {
         rc = checker_run(&job, &l->pool, r, &l->err);
     }
     node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, l->node));
@@ -425,7 +425,7 @@ static void run_shared(struct tree_exec *x)
         }
         int rc = node_run(&job, r, &set, &l->outcome, &l->err);
         node_sandbox(&job, start_us, mono_us(), r);
-        if (rc == 0 && l->outcome == NODE_JUDGED && checker_wanted(n, r)) {
+        if (rc == 0 && checker_wanted(n, r)) {
             rc = checker_run(&job, &l->pool, r, &l->err);
         }
         node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, node));
