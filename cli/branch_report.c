@@ -101,6 +101,21 @@ static void print_head(const struct result_row *row)
     }
 }
 
+/* Of node 0 itself: the row's verdict is the whole job's. When the set-up failed, no leaf ran and
+ * the job's verdict says so. */
+static struct job_result setup_only(const struct job_result *r)
+{
+    struct job_result own = *r;
+    const struct run_result *s = &r->setup;
+    bool well = !s->present ||
+                (s->exit_code == 0 && s->signal == 0 && !s->out.truncated && !s->err_out.truncated);
+    if (r->tree.accepted + r->tree.failed > 0 || well) {
+        own.verdict = VERDICT_ACCEPTED;
+        own.reason[0] = 0;
+    }
+    return own;
+}
+
 int branch_report(const struct cli *cli, struct pg *pg, const struct result_row *row,
                   struct err *err)
 {
@@ -121,7 +136,8 @@ int branch_report(const struct cli *cli, struct pg *pg, const struct result_row 
         (void)printf("\n%-40s %-16s %6s %12s %12s %8s\n", "BRANCH", "VERDICT", "SCORE", "TIME",
                      "CPU", "PEAK MiB");
         if (row->has_result) {
-            print_line("(setup)", 0, false, tree->score_micro, &row->result);
+            struct job_result own = setup_only(&row->result);
+            print_line("(setup)", 0, false, tree->score_micro, &own);
         }
     }
     int rc = pages_branches(pg, row->job_id, false, add_branch, &t, err);

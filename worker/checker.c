@@ -158,7 +158,7 @@ static int ask(const struct node_job *j, const struct lease *lease, struct job_r
     job_result_init(&cr);
     int rc = session_run(j->session, &job, &cr, &before, &setup, &run, err);
     if (rc == 0) {
-        int last = cr.setup_failed >= 0 ? cr.setup_failed : c->n_steps - 1;
+        int last = j->session->failed_step >= 0 ? j->session->failed_step : c->n_steps - 1;
         if (last >= 0) {
             view.setup = own_steps[last];
         }

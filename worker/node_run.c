@@ -133,7 +133,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
     }
     job_files_free(unpacked, n_unpacked);
     if (rc == 0) {
-        int last = r->setup_failed >= 0 ? r->setup_failed : job.n_steps - 1;
+        int last = j->session->failed_step >= 0 ? j->session->failed_step : job.n_steps - 1;
         if (last >= 0) {
             view.setup = *steps[last];
         }

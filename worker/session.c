@@ -532,6 +532,7 @@ static void begin(struct session *s, const struct session_job *job)
     s->out_closed = s->user_fault = s->settling = false;
     s->run = job->resume ? s->run : 0;
     s->refused[0] = 0;
+    s->failed_step = -1;
     s->trace = (struct session_trace){ 0 };
     s->command = NULL; /* the last job's, and gone with it */
     s->stop = STOP_NONE;
@@ -608,7 +609,8 @@ static int run_steps(struct session *s, int from, int to, struct job_result *r,
                      struct err *err)
 {
     const struct bytes nothing = { 0 };
-    r->setup_steps = s->job->n_steps > 1 ? s->job->n_steps : 0;
+    int own = s->job->n_steps - s->job->n_first; /* on_fork is counted by nobody */
+    r->setup_steps = own > 1 ? own : 0;
     for (int i = from; i < to && *ret_ok; i++) {
         const struct job_command *step = s->job->steps[i];
         run_result_join(before, &r->setup);
@@ -620,7 +622,8 @@ static int run_steps(struct session *s, int from, int to, struct job_result *r,
         if (*ret_ok) {
             next_command(s);
         } else {
-            r->setup_failed = i;
+            s->failed_step = i;
+            r->setup_failed = i < s->job->n_first ? -1 : i - s->job->n_first;
         }
     }
     return 0;

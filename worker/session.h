@@ -74,6 +74,7 @@ struct session {
     bool user_fault;
     bool warm;
     struct disk_full disk_full;
+    int failed_step;          /* index into steps; -1: none */
     uint32_t run;             /* number of the run in this VM */
     struct bytes stdin_left;  /* not queued yet; points into the spec */
     uint64_t stdin_credit;    /* bytes the guest may be sent */

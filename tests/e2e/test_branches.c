@@ -361,13 +361,14 @@ Test(branches, of_several_setup_steps_the_second_fails)
 Test(branches, a_branch_whose_setup_fails_fails_alone)
 {
     json_t *result = result_of(job_of(
-        "{'template': 'python', 'command': ['true'],"
+        "{'template': 'python', 'command': ['true'], 'on_fork': 'true',"
         " 'branches': [{'name': 'broken', 'setup': [{'command': 'true'}, {'command': 'exit 5'}],"
         "               'tests': [{}, {}]},"
         "              {'name': 'leaf', 'setup': 'exit 6'}, {'name': 'whole', 'tests': [{}]}]}"));
     verdict_is(result, NULL, "partial");
     counted(result, 1, 1, 2, 0, 250000);
     verdict_is(result, "broken", "compile_error");
+    cr_expect_eq(number(branch(result, "broken"), "setup_steps"), 2, "on_fork is not one");
     cr_expect_eq(number(branch(result, "broken"), "setup_failed"), 1);
     verdict_is(result, "broken/0", "skipped");
     verdict_is(result, "broken/1", "skipped");

@@ -179,8 +179,8 @@ Test(branch_result, extras_round_trip)
     job_result_done(&back);
 }
 
-/* Stored by the first version, byte for byte: a plain job has none of the new fields. */
-Test(branch_result, a_plain_jobs_detail_is_unchanged)
+/* A plain job has nothing of what only forks, artifacts or checkers need. */
+Test(branch_result, a_plain_jobs_detail_has_no_extras)
 {
     struct job_result r;
     job_result_init(&r);
@@ -190,13 +190,37 @@ Test(branch_result, a_plain_jobs_detail_is_unchanged)
     cr_assert_str_eq(
         detail,
         "{\"verdict\":\"accepted\",\"reason\":\"\",\"run\":{\"exit_code\":0,\"signal\":null,\"cpu_"
-        "us\":"
-        "0,\"wall_us\":0,\"guest_cpu_us\":0,\"memory_peak_bytes\":0,\"oom_kills\":0,\"process_"
-        "refusals\":0,\"leftover_processes\":0,\"disk_used_bytes\":0,\"warm\":false,\"stdout\":{"
-        "\"total_bytes\":0,\"truncated\":false},\"stderr\":{\"total_bytes\":0,\"truncated\":false}}"
-        ","
+        "us\":0,\"wall_us\":0,\"host_wait_us\":0,\"guest_cpu_us\":0,\"memory_peak_bytes\":0,"
+        "\"oom_kills\":0,\"process_refusals\":0,\"leftover_processes\":0,\"disk_used_bytes\":0,"
+        "\"disk_files_used\":0,\"disk_refusals\":0,\"open_file_refusals\":0,\"warm\":false,"
+        "\"stdout\":{\"total_bytes\":0,\"truncated\":false},"
+        "\"stderr\":{\"total_bytes\":0,\"truncated\":false}},"
         "\"limits\":{\"cpu_ms\":0,\"wall_ms\":0,\"memory_mib\":0,\"processes\":0,\"disk_mib\":0,"
+        "\"disk_files\":0,\"output_bytes\":0,\"open_files\":0},\"compare\":null,\"engine\":\"\","
+        "\"snapshot\":\"\",\"worker\":\"\",\"vcpus\":0,\"memory_mib\":0,\"leased_wall_ms\":0,"
+        "\"ended_wall_ms\":0,\"measured_ms\":0,\"lease_us\":0,\"first_byte_us\":-1}");
+}
+
+/* Stored by the first version: what it did not have is 0. */
+Test(branch_result, a_detail_of_the_first_version_is_read)
+{
+    const char *stored =
+        "{\"verdict\":\"accepted\",\"reason\":\"\",\"run\":{\"exit_code\":0,\"signal\":null,\"cpu_"
+        "us\":7,\"wall_us\":9,\"guest_cpu_us\":0,\"memory_peak_bytes\":0,\"oom_kills\":0,"
+        "\"process_refusals\":0,\"leftover_processes\":0,\"disk_used_bytes\":5,\"warm\":false,"
+        "\"stdout\":{\"total_bytes\":0,\"truncated\":false},"
+        "\"stderr\":{\"total_bytes\":0,\"truncated\":false}},"
+        "\"limits\":{\"cpu_ms\":3,\"wall_ms\":0,\"memory_mib\":0,\"processes\":0,\"disk_mib\":0,"
         "\"output_bytes\":0,\"open_files\":0},\"compare\":null,\"engine\":\"\",\"snapshot\":\"\","
         "\"worker\":\"\",\"vcpus\":0,\"memory_mib\":0,\"leased_wall_ms\":0,\"ended_wall_ms\":0,"
-        "\"measured_ms\":0,\"lease_us\":0,\"first_byte_us\":-1}");
+        "\"measured_ms\":0,\"lease_us\":0,\"first_byte_us\":-1}";
+    struct job_result r;
+    struct err err;
+    job_result_init(&r);
+    cr_assert_eq(job_result_parse_detail(stored, strlen(stored), &r, &err), 0, "%s", err.text);
+    cr_assert(r.run.present && r.run.cpu_us == 7 && r.run.wall_us == 9);
+    cr_assert_eq(r.run.disk_used_bytes, 5);
+    cr_assert(r.run.host_wait_us == 0 && r.run.disk_refusals == 0 && r.run.disk_files_used == 0);
+    cr_assert(r.limits.cpu_ms == 3 && r.limits.disk_files == 0);
+    job_result_done(&r);
 }
