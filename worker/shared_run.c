@@ -6,6 +6,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/checker.h"
 #include "worker/node_run.h"
 
 static struct hot_key key_of(const struct job_spec *spec, const struct claim *claim)
@@ -143,6 +144,11 @@ int shared_run(struct slot *s, struct job_spec *spec, bool saturated, lease_fn *
     node_sandbox(&job, *ret_ready_us, *ret_end_us, r);
     leave(s, h, rc == 0 ? r : NULL);
     live_end(&live);
+    if (rc == 0 && checker_wanted(job.node, r)) {
+        job.session = &s->session; /* a machine of its own; the shared one may be another slot's */
+        job.lease = NULL;
+        rc = checker_run(&job, &s->pool, r, err);
+    }
     node_store(&job, e->claim.job_id, &set, &e->artifacts);
     job_result_take_manifest(r, &e->artifacts);
     return rc;

@@ -14,6 +14,9 @@
 #include "common/base/clock.h"
 
 #define CPU_PERIOD_US 100000u
+#define CPU_SHARES 1024 /* v1, of one process; the kernel cuts at 262144 */
+#define CPU_WEIGHT 100  /* v2 */
+#define CPU_WEIGHT_MAX 10000
 #define REMOVE_POLL_MS 5
 #define V1_MEMORY_MAX "9223372036854771712"
 
@@ -208,6 +211,21 @@ static void open_v2(struct cgroups *c, int proc, const char *name)
     }
 }
 
+/* A group weighs as much as one process by default, and all machines of a host would share that: on
+ * a busy host they would stand still beside everything that is in no group. */
+static void weigh(const struct cgroups *c)
+{
+    long processors = sysconf(_SC_NPROCESSORS_ONLN);
+    char text[24];
+    if (!c->has[CGROUP_CPU] || processors < 1) {
+        return;
+    }
+    long weight = processors * (c->v2 ? CPU_WEIGHT : CPU_SHARES);
+    weight = c->v2 && weight > CPU_WEIGHT_MAX ? CPU_WEIGHT_MAX : weight;
+    (void)snprintf(text, sizeof text, "%ld", weight);
+    (void)write_text(c->dir[c->v2 ? 0 : CGROUP_CPU], c->v2 ? "cpu.weight" : "cpu.shares", text);
+}
+
 void cgroups_open(struct cgroups *c, int proc, const char *name)
 {
     *c = (struct cgroups){ .dir = { -1, -1, -1 } };
@@ -216,6 +234,7 @@ void cgroups_open(struct cgroups *c, int proc, const char *name)
     if (!c->has[CGROUP_MEMORY] && !c->has[CGROUP_CPU] && !c->has[CGROUP_PIDS]) {
         open_v2(c, proc, name);
     }
+    weigh(c);
     for (int i = 0; i < CGROUP_CONTROLLERS; i++) {
         if (!c->has[i]) {
             size_t used = strlen(c->why);

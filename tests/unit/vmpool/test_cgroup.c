@@ -97,11 +97,15 @@ Test(cgroup, v1, .fini = end)
     put("mem/a/b/n/vm-3/cgroup.procs", "");
     put("cpu/n/vm-3/cpu.cfs_quota_us", "");
     put("cpu/n/vm-3/tasks", "");
+    put("cpu/n/cpu.shares", "");
     put("pids/n/vm-3/pids.max", "");
     put("pids/n/vm-3/tasks", "");
     cgroups_open(&c, proc, "n");
     cr_expect(!c.v2 && c.has[CGROUP_MEMORY] && c.has[CGROUP_CPU] && c.has[CGROUP_PIDS]);
     cr_expect_str_eq(c.why, "");
+    char shares[24];
+    (void)snprintf(shares, sizeof shares, "%ld", 1024 * sysconf(_SC_NPROCESSORS_ONLN));
+    cr_expect_str_eq(get("cpu/n/cpu.shares"), shares);
     limits_and_joins(&c, 3);
     cr_expect_str_eq(get("mem/a/b/n/vm-3/memory.limit_in_bytes"), "603979776"); /* 576 MiB */
     cr_expect_str_eq(get("cpu/n/vm-3/cpu.cfs_quota_us"), "300000");
