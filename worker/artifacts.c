@@ -431,3 +431,20 @@ int artifacts_store(struct artifact_set *set, artifact_put put, void *arg, struc
     }
     return rc;
 }
+
+int artifacts_hold(struct artifact_set *set, artifact_put hold, void *arg, struct err *err)
+{
+    int rc = 0;
+    for (size_t i = 0; i < set->manifest.n && rc == 0; i++) {
+        struct artifact *a = &set->manifest.files[i];
+        if (a->type != ARTIFACT_FILE || a->reason != ARTIFACT_STORE) {
+            continue;
+        }
+        struct artifact_object o = { .sha256 = a->sha256, .fd = set->spool_fd, .size = a->size };
+        rc = lseek(set->spool_fd, (off_t)a->spool_offset, SEEK_SET) < 0
+                 ? err_sys(err, "artifacts: spool")
+                 : hold(arg, &o, err);
+        a->reason = rc == 0 ? ARTIFACT_PENDING : ARTIFACT_STORE;
+    }
+    return rc;
+}

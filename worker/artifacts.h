@@ -68,3 +68,7 @@ typedef int (*artifact_put)(void *arg, const struct artifact_object *object, str
  * ARTIFACT_STORE and the error returned; another call tries those again. */
 MUST_CHECK int artifacts_store(struct artifact_set *set, artifact_put put, void *arg,
                                struct err *err);
+/* Hand over what no store took (ARTIFACT_STORE) to hold, which keeps it for later: ARTIFACT_PENDING
+ * then. Ends at the first error. */
+MUST_CHECK int artifacts_hold(struct artifact_set *set, artifact_put hold, void *arg,
+                              struct err *err);

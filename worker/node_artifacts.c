@@ -3,6 +3,8 @@
 #include <assert.h>
 #include <string.h>
 
+#include "common/base/log.h"
+
 static_assert(ARTIFACT_FILES_DEFAULT == JOB_NODE_ARTIFACTS_MAX, "one maximum");
 static_assert((JOB_ARTIFACT_GLOB_MAX + 1) * JOB_ARTIFACT_GLOBS_MAX >= GLOBS_BYTES_MAX, "globs");
 
@@ -69,10 +71,27 @@ static int put(void *arg, const struct artifact_object *object, struct err *err)
     return object_put(objects, &p, err);
 }
 
+struct holder {
+    struct pending *pending;
+    const char *job_id;
+};
+
+static int hold(void *arg, const struct artifact_object *object, struct err *err)
+{
+    const struct holder *h = arg;
+    return pending_keep(h->pending, h->job_id, object->sha256, object->fd, object->size, err);
+}
+
 int node_artifacts_store(struct artifact_set *set, struct object_store *objects,
-                         struct manifest *ret_manifest, struct err *err)
+                         struct pending *pending, const char *job_id, struct manifest *ret_manifest,
+                         struct err *err)
 {
     int rc = artifacts_store(set, put, objects, err);
+    struct holder h = { .pending = pending, .job_id = job_id };
+    struct err why = { 0 };
+    if (rc < 0 && pending && artifacts_hold(set, hold, &h, &why) < 0) {
+        log_warn("artifacts cannot wait for the object store", "job", job_id, "error", why.text);
+    }
     *ret_manifest = set->manifest;
     set->manifest = (struct manifest){ 0 };
     artifacts_done(set); /* the spool */

@@ -8,6 +8,7 @@
 #include "common/model/manifest.h"
 #include "common/store/object.h"
 #include "worker/artifacts.h"
+#include "worker/pending.h"
 #include "worker/session.h"
 
 /* Ask the guest for what globs[0..n_globs) match (0: nothing is asked) and receive it. Of the run
@@ -21,6 +22,8 @@ MUST_CHECK int node_artifacts_take(struct session *s, int channel_fd, int abort_
 
 /* Put the set's content into objects (NULL: there is no store) and move its manifest into
  * *ret_manifest (manifest_done), in every case. What is not in the store is listed as not stored,
- * reason ARTIFACT_STORE. The error, if any, is for the log: which store said no to what. */
+ * reason ARTIFACT_STORE; or ARTIFACT_PENDING, when pending (NULL: none) keeps it for job_id. The
+ * error, if any, is for the log: which store said no to what. */
 MUST_CHECK int node_artifacts_store(struct artifact_set *set, struct object_store *objects,
+                                    struct pending *pending, const char *job_id,
                                     struct manifest *ret_manifest, struct err *err);

@@ -24,6 +24,8 @@ typedef int (*job_script)(struct slot *s, const struct job_spec *spec, struct co
                           struct err *err);
 
 /* What the slots of a worker share; the worker's. */
+struct pending;
+
 struct slot_shared {
     const struct config *config;
     const char *name; /* of the worker */
@@ -32,6 +34,7 @@ struct slot_shared {
     struct committer *committer;
     struct hot_park *park;        /* machines that batches share, between two jobs */
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
+    struct pending *pending;      /* artifacts that wait for objects; NULL: none */
     struct kept *kept;
     struct spool_view spool;
     job_script script;     /* NULL but in programs of the tests */

@@ -7,6 +7,7 @@
 
 #include "common/base/log.h"
 #include "worker/cancel.h"
+#include "worker/pending.h"
 #include "worker/commit.h"
 #include "worker/heartbeat.h"
 #include "worker/inflight.h"
@@ -60,6 +61,9 @@ int worker_start(const struct config *config, job_script script, struct worker *
     w->shared.inflight = inflight_new(slots + COMMIT_CLAIMS_MAX);
     int rc = open_objects(config, &w->shared.objects, err);
     w->shared.kept = kept_new(config, w->shared.objects);
+    if (rc == 0 && w->shared.objects) {
+        rc = pending_start(config, w->shared.objects, &w->shared.pending, err);
+    }
     if (rc == 0) {
         rc = committer_start(config, w->name, w->shared.inflight, &w->shared.spool,
                              &w->shared.committer, err);
@@ -133,6 +137,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     give_back_claims(w);
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
+    pending_stop(w->shared.pending);
     inflight_free(w->shared.inflight);
     kept_free(w->shared.kept);
     claims_free(w->shared.claims);

@@ -18,7 +18,7 @@
 static const char *const type_words[ARTIFACT_TYPES] = { "file", "link", "other" };
 static const char *const reason_words[ARTIFACT_REASONS] = {
     "",     "too_large", "total_too_large", "not_a_file", "unreadable", "target_too_long",
-    "lost", "store"
+    "lost", "store",     "pending"
 };
 static const char *const change_words[ARTIFACT_CHANGES] = { "", "shrank", "grew", "read_error" };
 

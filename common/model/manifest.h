@@ -30,6 +30,7 @@ enum artifact_reason {
     ARTIFACT_TARGET,     /* link with a target that is too long */
     ARTIFACT_LOST,       /* the sandbox ended before all of it had come */
     ARTIFACT_STORE,      /* the object store did not take it */
+    ARTIFACT_PENDING,    /* nor is it lost: it waits on the worker's disk for the store */
     ARTIFACT_REASONS
 };
 

@@ -180,6 +180,12 @@ MUST_CHECK int store_artifacts(struct pg *pg, const char *job_id, int only_node,
                                int after_ord, int max, struct artifact_row *ret_rows,
                                struct err *err);
 
+/* An artifact's content has come to the object store after all: the job's rows that wait for it
+ * (reason 'pending') are stored from now on. 1: so it is, or the job has ended and none waits; 0: the
+ * job has not ended. */
+MUST_CHECK int store_artifact_came(struct pg *pg, const char *job_id, const char *sha256,
+                                   struct err *err);
+
 /* Whole-queue figures for status. */
 struct queue_counts {
     int64_t by_state[STATE_COUNT];

@@ -88,7 +88,7 @@ Test(node_artifacts, are_taken_stored_and_noted)
     cleanup_manifest struct manifest m = { 0 };
     struct object_store *store = open_store();
     cr_assert_eq(take(&set, NULL), 0, "%s", err.text);
-    cr_assert_eq(node_artifacts_store(&set, store, &m, &err), 0, "%s", err.text);
+    cr_assert_eq(node_artifacts_store(&set, store, NULL, NULL, &m, &err), 0, "%s", err.text);
     cr_expect_eq(set.spool_fd, -1);
     cr_expect_eq(set.manifest.n, 0u);
     cr_assert_eq(m.n, 2u);
@@ -116,7 +116,7 @@ Test(node_artifacts, without_a_store_they_are_listed)
     struct artifact_set set;
     cleanup_manifest struct manifest m = { 0 };
     cr_assert_eq(take(&set, NULL), 0, "%s", err.text);
-    cr_expect_eq(node_artifacts_store(&set, NULL, &m, &err), -ERR_UNAVAILABLE);
+    cr_expect_eq(node_artifacts_store(&set, NULL, NULL, NULL, &m, &err), -ERR_UNAVAILABLE);
     cr_assert_eq(m.n, 2u);
     cr_expect_not(m.files[0].stored);
     cr_expect_eq(m.files[0].reason, ARTIFACT_STORE);
@@ -133,7 +133,7 @@ Test(node_artifacts, a_store_that_fails_costs_no_more)
     cr_assert_eq(take(&set, NULL), 0, "%s", err.text);
     (void)snprintf(line, sizeof line, "rm -rf %s/objects && printf x > %s/objects", dir, dir);
     cr_assert_eq(system(line), 0);
-    cr_expect_lt(node_artifacts_store(&set, store, &m, &err), 0);
+    cr_expect_lt(node_artifacts_store(&set, store, NULL, NULL, &m, &err), 0);
     cr_assert_eq(m.n, 2u);
     cr_expect_eq(m.files[0].reason, ARTIFACT_STORE);
     object_store_free(store);
@@ -145,7 +145,7 @@ Test(node_artifacts, of_a_guest_that_lies_what_had_come_stays)
     cleanup_manifest struct manifest m = { 0 };
     struct object_store *store = open_store();
     cr_expect_eq(take(&set, &set), -ERR_PROTOCOL);
-    cr_assert_eq(node_artifacts_store(&set, store, &m, &err), 0, "%s", err.text);
+    cr_assert_eq(node_artifacts_store(&set, store, NULL, NULL, &m, &err), 0, "%s", err.text);
     cr_expect(m.truncated);
     cr_expect(m.files[0].stored);
     object_store_free(store);
@@ -156,7 +156,7 @@ Test(node_artifacts, no_pattern_asks_for_nothing)
     struct artifact_set set;
     cleanup_manifest struct manifest m = { 0 };
     cr_assert_eq(node_artifacts_take(&s, -1, -1, NULL, 0, dir, &set, &err), 0);
-    cr_assert_eq(node_artifacts_store(&set, NULL, &m, &err), 0);
+    cr_assert_eq(node_artifacts_store(&set, NULL, NULL, NULL, &m, &err), 0);
     cr_expect_eq(m.n, 0u);
     cr_expect_eq(m.unmatched_len, 0u);
 }

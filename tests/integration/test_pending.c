@@ -1,0 +1,205 @@
+/* Artifacts that an object store did not take: they wait on the worker's disk and are stored later.
+ */
+#include <criterion/criterion.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "common/base/clock.h"
+#include "common/store/object.h"
+#include "common/store/pg_internal.h"
+#include "tests/support/fixture.h"
+#include "worker/pending.h"
+
+FIXTURE_MAIN
+
+#define WAIT_MS 30000
+#define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
+#define HELLO_SHA "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" /* "hello" */
+
+static struct fixture f;
+static _Thread_local struct err err;
+static struct config config;
+static struct object_store *store;
+static struct pending *p;
+static char home[48];
+
+static void shell(const char *format)
+{
+    char line[256];
+    (void)snprintf(line, sizeof line, format, home, home, home);
+    cr_assert_eq(system(line), 0, "%s", line);
+}
+
+static void set_up(void)
+{
+    struct object_options o = { .driver = OBJECT_DIR };
+    fixture_open(&f);
+    (void)snprintf(home, sizeof home, "/tmp/brood-pending-XXXXXX");
+    cr_assert_not_null(mkdtemp(home));
+    (void)snprintf(config.home, sizeof config.home, "%s", home);
+    (void)snprintf(config.postgres_url, sizeof config.postgres_url, "%s", f.pg_url);
+    config.worker_spool_mib = 1;
+    (void)snprintf(o.dir, sizeof o.dir, "%s/objects", home);
+    OK(object_store_open(&store, &o, &err));
+    shell("mv %s/objects %s/away && printf x > %s/objects"); /* the store is away */
+    OK(pending_start(&config, store, &p, &err));
+}
+
+static void tear_down(void)
+{
+    pending_stop(p);
+    object_store_free(store);
+    fixture_close(&f);
+    shell("rm -rf -- %s");
+}
+
+TestSuite(pending, .init = set_up, .fini = tear_down, .timeout = 120);
+
+static int content(const char *text)
+{
+    int fd = open(home, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    cr_assert_geq(fd, 0);
+    cr_assert_eq(write(fd, text, strlen(text)), (ssize_t)strlen(text));
+    cr_assert_eq(lseek(fd, 0, SEEK_SET), 0);
+    return fd;
+}
+
+static void keep(const char *job_id)
+{
+    int fd = content("hello");
+    OK(pending_keep(p, job_id, HELLO_SHA, fd, 5, &err));
+    OK(pending_keep(p, job_id, HELLO_SHA, fd, 5, &err)); /* a branch with the same content */
+    (void)close(fd);
+}
+
+/* A job under way, and its end with the artifact. */
+static void begin(struct dispatch_row *row)
+{
+    struct submit_item item = { .spec = fixture_job("true", NULL) };
+    OK(store_submit(&f.pg, "default", NULL, NULL, 0, &item, 1, true, &err));
+    cr_assert_eq(store_dispatch(&f.pg, 1, row, &err), 1, "%s", err.text);
+}
+
+static void end(const struct dispatch_row *row)
+{
+    struct job_result r;
+    struct manifest m = { 0 };
+    job_result_init(&r);
+    r.verdict = VERDICT_ACCEPTED;
+    struct artifact *a = NULL;
+    OK(manifest_add(&m, "out/a", 5, NULL, 0, &a, &err));
+    a->type = ARTIFACT_FILE;
+    a->size = 5;
+    a->reason = ARTIFACT_PENDING;
+    memcpy(a->sha256, HELLO_SHA, sizeof a->sha256);
+    struct commit_item item = { .job_id = row->job_id,
+                                .tenant = row->tenant,
+                                .template_name = "python",
+                                .worker = "w",
+                                .attempt = row->attempt,
+                                .result = &r,
+                                .artifacts = &m };
+    OK(store_commit(&f.pg, &item, 1, &err));
+    cr_assert(item.ret_won);
+    manifest_done(&m);
+    job_result_done(&r);
+}
+
+static void await(const char *sql, long want)
+{
+    long got = -1;
+    for (int64_t until = mono_ms() + WAIT_MS; mono_ms() < until; sleep_ms(20)) {
+        if ((got = fixture_number(&f, sql)) == want) {
+            return;
+        }
+    }
+    cr_assert_fail("%s: %ld", sql, got);
+}
+
+static bool waits(const char *job_id)
+{
+    char path[256];
+    (void)snprintf(path, sizeof path, "%s/spool/objects/%s.%s", home, job_id, HELLO_SHA);
+    return access(path, F_OK) == 0;
+}
+
+static void await_gone(const char *job_id)
+{
+    for (int64_t until = mono_ms() + WAIT_MS; waits(job_id) && mono_ms() < until; sleep_ms(20)) {
+    }
+    cr_assert(!waits(job_id));
+}
+
+#define PENDING "SELECT count(*) FROM artifacts WHERE reason = 'pending' AND NOT stored"
+#define STORED                                                                                     \
+    "SELECT count(*) FROM artifacts WHERE reason = '' AND stored AND stored_at IS NOT NULL"
+
+Test(pending, artifacts_wait_for_the_store)
+{
+    struct dispatch_row row;
+    struct object_id id;
+    int64_t size = 0;
+    begin(&row);
+    keep(row.job_id);
+    end(&row);
+    cr_assert_eq(fixture_number(&f, PENDING), 1);
+    sleep_ms(1500); /* it is offered, and refused */
+    cr_assert(waits(row.job_id));
+    cr_assert_eq(fixture_number(&f, PENDING), 1);
+    shell("rm %s/objects && mv %s/away %s/objects");
+    await(STORED, 1);
+    await_gone(row.job_id);
+    OK(object_id_parse(&id, HELLO_SHA, &err));
+    OK(object_size(store, &id, &size, &err));
+    cr_assert_eq(size, 5);
+    dispatch_rows_done(&row, 1);
+}
+
+/* The store is back before the result is in Postgres: the file stays until the rows say so. */
+Test(pending, the_store_is_back_before_the_result_commits)
+{
+    struct dispatch_row row;
+    begin(&row);
+    keep(row.job_id);
+    shell("rm %s/objects && mv %s/away %s/objects");
+    sleep_ms(2500);
+    cr_assert(waits(row.job_id));
+    end(&row);
+    await(STORED, 1);
+    await_gone(row.job_id);
+    dispatch_rows_done(&row, 1);
+}
+
+/* The worker is killed meanwhile, and the attempt that had the file was not the one that counts. */
+Test(pending, the_next_worker_goes_on)
+{
+    struct dispatch_row row;
+    begin(&row);
+    keep(row.job_id);
+    pending_stop(p);
+    p = NULL;
+    end(&row);
+    shell("rm %s/objects && mv %s/away %s/objects");
+    PQclear(PQexec(f.pg.conn, "DELETE FROM artifacts"));
+    OK(pending_start(&config, store, &p, &err));
+    await_gone(row.job_id);
+    dispatch_rows_done(&row, 1);
+}
+
+Test(pending, it_is_bounded)
+{
+    struct id id = id_new();
+    int fd = open(home, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    cr_assert_eq(ftruncate(fd, 2 << 20), 0);
+    cr_assert_eq(pending_keep(p, id.text, HELLO_SHA, fd, (1 << 20) + 1, &err), -ERR_NO_CAPACITY);
+    OK(pending_keep(p, id.text, HELLO_SHA, fd, 1 << 20, &err));
+    (void)close(fd);
+    struct id other = id_new();
+    fd = content("hello");
+    cr_assert_eq(pending_keep(p, other.text, HELLO_SHA, fd, 5, &err), -ERR_NO_CAPACITY);
+    (void)close(fd);
+}

@@ -1,0 +1,23 @@
+/* Content of artifacts that waits on this host for the object store.
+ *
+ * Theory: a store that is away costs neither a verdict nor a file. What it does not take is linked
+ * into HOME/spool/objects under the job's id and its digest, durable before the result commits with
+ * the artifact marked `pending`. One thread offers what is there to the store; when it has it, and
+ * the job's rows say so, the file is removed. A result that is not in Postgres yet keeps its files:
+ * they are offered again until the job has ended. Files outlive the worker: the next one of this
+ * home goes on. Thread-safe. */
+#pragma once
+#include "common/base/config.h"
+#include "common/store/object.h"
+
+struct pending;
+
+/* config and objects must outlive it. The folder is made when there is something to keep. */
+MUST_CHECK int pending_start(const struct config *config, struct object_store *objects,
+                             struct pending **ret_pending, struct err *err);
+/* Ends the thread; what waits stays. NULL allowed. */
+void pending_stop(struct pending *p);
+/* Keep size bytes of the regular file fd from its offset on. -ERR_NO_CAPACITY: worker.spool_mib
+ * would be passed; -ERR_SYS. */
+MUST_CHECK int pending_keep(struct pending *p, const char *job_id, const char *sha256, int fd,
+                            uint64_t size, struct err *err);
