@@ -2,8 +2,11 @@
  *
  * It is a fork of the agent, without its descriptors; root, undumpable, and protected as the init
  * of its pid namespace: nothing in the cell can signal, trace or read it. When it is killed the
- * kernel ends everything below it. */
+ * kernel ends everything below it. All that was mounted before is read-only in the cell, whatever
+ * the template's file modes allow (Debian's /var/lock is everybody's): what can be written to is
+ * what is mounted anew here. Nodes in /dev work on a read-only mount. */
 #include <errno.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <sched.h>
 #include <signal.h>
@@ -33,6 +36,10 @@ static int attach(int mount_fd, const char *where)
 
 static int set_up(const struct cell_init *i)
 {
+    struct mount_attr read_only = { .attr_set = MOUNT_ATTR_RDONLY };
+    if (mount_setattr(AT_FDCWD, "/", AT_RECURSIVE, &read_only, sizeof read_only) < 0) {
+        return -1;
+    }
     if (i->net_fd >= 0 ? setns(i->net_fd, CLONE_NEWNET) < 0 : loopback_up() < 0) {
         return -1;
     }
@@ -41,6 +48,10 @@ static int set_up(const struct cell_init *i)
     if (attach(i->layer_fd, "/tmp") < 0 || mount("/tmp/work", "/work", NULL, MS_BIND, NULL) < 0 ||
         mount("/tmp/vartmp", "/var/tmp", NULL, MS_BIND, NULL) < 0 ||
         mount("/tmp/tmp", "/tmp", NULL, MS_BIND, NULL) < 0 || attach(i->shm_fd, "/dev/shm") < 0) {
+        return -1;
+    }
+    if (mount("devpts", "/dev/pts", "devpts", MS_NOSUID | MS_NOEXEC,
+              "newinstance,ptmxmode=0666,mode=0620,gid=5") < 0) {
         return -1;
     }
     return mount("proc", "/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC, NULL);

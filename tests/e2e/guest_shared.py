@@ -138,6 +138,13 @@ def f():
     a = socket.create_server(('', 8080)); b = socket.socket(socket.AF_UNIX); b.bind('\0left'); b.listen(); c = socket.create_server(('::', 8081), family=socket.AF_INET6)
 daemon(f); time.sleep(.3)
 ''',
+    'sockets_in_flight': r'''
+import socket
+for i in range(10):
+    s = socket.socket(socket.AF_UNIX); s.bind('\0left' if i == 0 else '\0left%d' % i); s.listen()
+    a, b = socket.socketpair()
+    socket.send_fds(a, [b'x'], [s.fileno(), b.fileno()]); socket.send_fds(b, [b'x'], [a.fileno(), s.fileno()])
+''',
     'time_wait': r'''
 import socket
 s = socket.create_server(('127.0.0.1', 8080))
@@ -150,7 +157,7 @@ try: socket.sethostname('evil'); print('BREACH')
 except OSError: pass
 if ctypes.CDLL(None).setdomainname(b'evil', 4) == 0: print('BREACH')
 for p in ('/etc/hostname', '/etc/hosts', '/etc/resolv.conf', '/proc/sys/kernel/hostname'):
-    try: open(p, 'w').write('evil'); print('BREACH', p)
+    try: os.write(os.open(p, os.O_WRONLY), b'evil'); print('BREACH', p)
     except OSError: pass
 ''',
     'clock': r'''
@@ -183,17 +190,29 @@ if c.syscall(430, b'tmpfs', 0) >= 0 and c.syscall(432, c.syscall(430, b'tmpfs', 
 if c.chroot(b'/tmp') == 0: print('BREACH chroot')
 ''',
     'system_files': r'''
-import os
-mine = ('/work', '/tmp', '/var/tmp', '/dev/shm', '/proc')
+import errno, os, stat
+mine = ('/work', '/tmp', '/var/tmp', '/dev/shm')
+nodes = ('null', 'zero', 'full', 'random', 'urandom', 'tty', 'ptmx', 'pts/ptmx')  # what is written there is kept nowhere
+for line in open('/proc/self/mountinfo').read().splitlines():
+    where, options = line.split()[4:6]
+    if 'ro' not in options.split(',') and not where.startswith(mine) and where not in ('/proc', '/dev/pts'): print('BREACH mount', line)
+def tried(what, *args):
+    try: what(*args)
+    except OSError: return
+    print('BREACH', what.__name__, *args)
+looked = 0
 for folder, dirs, files in os.walk('/'):
-    dirs[:] = [d for d in dirs if os.path.join(folder, d) not in mine]
+    dirs[:] = [d for d in dirs if os.path.join(folder, d) not in mine and not (folder == '/proc' and (d.isdigit() or d in ('self', 'thread-self')))]
     if os.access(folder, os.W_OK): print('BREACH folder', folder)
+    if not folder.startswith(('/sys/', '/proc/')) or looked % 16 == 0:
+        tried(os.mkdir, os.path.join(folder, 'evil')); tried(os.chmod, folder, 0o777)
     for n in files:
         p = os.path.join(folder, n)
-        if not os.path.islink(p) and os.access(p, os.W_OK) and not folder.startswith('/dev'): print('BREACH file', p)
-    for n in ('evil', '__pycache__'):
-        try: os.mkdir(os.path.join(folder, n)); print('BREACH made', folder)
-        except OSError: pass
+        looked += 1
+        if os.access(p, os.W_OK) and not os.path.islink(p) and not (folder.startswith('/dev') and p[5:] in nodes) and n != 'ns_last_pid' and folder != '/proc/pressure': print('BREACH file', p)  # these: see sysctl, pressure
+        if looked % 32 == 0 and not os.path.islink(p) and not folder.startswith(('/dev', '/proc/pressure')) and n != 'ns_last_pid':
+            tried(os.open, p, os.O_WRONLY | os.O_NONBLOCK); tried(os.chmod, p, 0o666); tried(os.utime, p); tried(os.setxattr, p, 'user.x', b'y'); tried(os.link, p, os.path.join(folder, 'evil2')); tried(os.rename, p, os.path.join(folder, 'evil3'))
+if looked < 1000: print('BREACH only', looked)
 ''',
     'devices': r'''
 import os
@@ -273,11 +292,24 @@ import os
 for folder, dirs, files in os.walk('/proc/sys'):
     for n in files:
         try:
-            fd = os.open(os.path.join(folder, n), os.O_WRONLY); print('BREACH', folder, n)
+            fd = os.open(os.path.join(folder, n), os.O_WRONLY)
+            if n == 'ns_last_pid': os.write(fd, b'1000')  # anybody may open it
+            print('BREACH', folder, n)
         except OSError: pass
 for p in ('/proc/sysrq-trigger', '/proc/1/oom_score_adj', '/proc/self/uid_map', '/proc/kcore', '/proc/kallsyms', '/sys/kernel/uevent_helper', '/sys/power/state'):
-    try: open(p, 'w').write('1'); print('BREACH', p)
+    try: os.write(os.open(p, os.O_WRONLY), b'1'); print('BREACH', p)
     except OSError: pass
+''',
+    'pressure': DAEMON + r'''
+import os
+def f():
+    global keep
+    keep = []
+    for n in ('io', 'cpu', 'memory'):
+        for i in range(20):
+            try: fd = os.open('/proc/pressure/' + n, os.O_RDWR | os.O_NONBLOCK); os.write(fd, b'some 150000 2000000\0'); keep.append(fd)
+            except OSError: pass
+daemon(f)
 ''',
     'cgroups': r'''
 import os
@@ -359,8 +391,9 @@ for p in (os.SCHED_FIFO, os.SCHED_RR):
 try: os.nice(-5); print('BREACH nice')
 except OSError: pass
 open('/proc/self/oom_score_adj', 'w').write('1000')
-try: open('/proc/self/oom_score_adj', 'w').write('-500'); print('BREACH oom')
-except OSError: pass
+for value in (b'-1000', b'-500', b'-1'):
+    try: os.write(os.open('/proc/self/oom_score_adj', os.O_WRONLY), value); print('BREACH oom')
+    except OSError: pass
 ''',
     'terminals': DAEMON + 'daemon(lambda: globals().update(k=[os.openpty() for i in range(50)])); time.sleep(.2)\n',
     'setuid': r'''
@@ -534,6 +567,74 @@ def stays_good(g):
     assert before - after < 8 << 10, f'{before - after} KiB less'
 
 
+# A root process of the machine that waits for a container, then does one of these and is gone: no job can, so it is put there.
+INTRUDER = r"""
+import ctypes, os, sys, time
+what = sys.argv[1]
+if os.fork(): os._exit(0)
+os.setsid()
+c = ctypes.CDLL(None)
+def inits():
+    for p in os.listdir('/proc'):
+        if p.isdigit() and p != '1':
+            try: name, rest = open(f'/proc/{p}/stat').read().split('(')[1].rsplit(')', 1)
+            except OSError: continue
+            if name == 'init' and rest.split()[1] == '1': return int(p)
+while not (init := inits()): time.sleep(.02)
+time.sleep(.3)  # its mounts are counted when it is ready
+if what == 'write': os.mkdir('/etc/left')
+if what == 'kernel':
+    os.mknod('/dev/k', 0o20600, os.makedev(1, 11)); fd = os.open('/dev/k', os.O_WRONLY); os.unlink('/dev/k'); os.write(fd, b'<3>BUG: a test')
+if what == 'container_mount':
+    if c.setns(os.open(f'/proc/{init}/ns/mnt', 0), 0x20000): os._exit(1)
+if what in ('mount', 'container_mount'): c.mount(b'x', b'/sys/fs/cgroup', b'tmpfs', 0, None)
+if what == 'init': os.kill(init, 9)
+if what == 'process': time.sleep(1000)
+"""
+TROUBLE = {'nothing': '', 'write': "something was written outside the job's own layer", 'kernel': 'kernel: BUG: a test',
+           'mount': "the machine's mounts have changed", 'container_mount': "the mounts of the job's container have changed",
+           'init': "the container's init has ended", 'process': 'processes are left'}
+
+
+def trigger(home, what):
+    """What the guest finds of a run is told with the next container. A machine of its own."""
+    with Guest(home, 'python', boot_s=300) as g:
+        g.identity()
+        r = g.run([PY, '-c', INTRUDER, what], root=True, keep=True, cell=False, warm=False)
+        assert r.exit and r.exit['exit_code'] == 0, r
+        first = g.cell()
+        assert not first['trouble'], first
+        if what != 'init':
+            run_plain(g)
+        if what == 'process':
+            time.sleep(1)
+        else:
+            gone(g)
+        second = g.cell()
+        assert second['trouble'].startswith(TROUBLE[what]) and bool(second['trouble']) == bool(TROUBLE[what]), second
+
+
+def run_plain(g):
+    r = g.run([PY, '-c', 'import time; time.sleep(3); print(1)'], cell=True)
+    assert bytes(r.stdout) == b'1\n', r
+
+
+def gone(g):
+    """The intruder needs the machine's processor: time for it, and answers in between."""
+    for _ in range(10):
+        g.ping()
+        time.sleep(.3)
+
+
+def trouble_by_job(home):
+    """A job's own doing that the kernel speaks of."""
+    with Guest(home, 'python', boot_s=300) as g:
+        g.identity()
+        run_in_cell(g, ATTACKS['oom'])
+        second = g.cell()
+        assert second['trouble'].startswith('kernel: '), second
+
+
 def main():
     home, names = sys.argv[1], sys.argv[2:]
     if home == '--home-of-tests':
@@ -549,6 +650,7 @@ def main():
         assert again == expected, difference(expected, again)
         checks = [(c.__name__, lambda c=c: c(g)) for c in (stays_good, by_exec, several_runs, secret, limits, refused)]
         checks += [(n, lambda n=n: pair(g, n, expected, now)) for n in ATTACKS]
+        checks += [('trigger_' + n, lambda n=n: trigger(home, n)) for n in TROUBLE] + [('trouble_by_job', lambda: trouble_by_job(home))]
         for name, check in checks:
             if names and name not in names:
                 continue
