@@ -309,8 +309,8 @@ void pool_keep(struct pool *p, void *client, uint32_t id, uint64_t lease)
     struct pool_vm *vm = find_lease(p, lease);
     if (p->stopping) {
         (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
-    } else if (!vm || vm->client != client || vm->state != VM_FROZEN) {
-        (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox of this client",
+    } else if (!vm || vm->state != VM_FROZEN) { /* as for a fork: whoever knows the lease */
+        (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox",
                       (unsigned long long)lease);
     } else {
         pool_vm_keep(vm, client, id);

@@ -20,7 +20,7 @@ struct heartbeat {
     const struct config *config;
     const char *name;
     struct inflight *inflight;
-    const atomic_int *busy;
+    const atomic_int *busy, *extra;
     const struct spool_view *spool;
     struct queue queue; /* of the thread */
     struct outage outage;
@@ -54,7 +54,7 @@ static void beat(struct heartbeat *h)
 {
     struct err err = { 0 };
     struct worker_info info = { .slots = (int)h->config->worker_slots,
-                                .busy = atomic_load(h->busy),
+                                .busy = atomic_load(h->busy) + atomic_load(h->extra),
                                 .pid = getpid() };
     (void)snprintf(info.name, sizeof info.name, "%s", h->name);
     info.spooled = atomic_load(&h->spool->records);
@@ -87,7 +87,7 @@ static void *heartbeat_main(void *arg)
 }
 
 int heartbeat_start(const struct config *config, const char *name, struct inflight *inflight,
-                    const atomic_int *busy, const struct spool_view *spool,
+                    const atomic_int *busy, const atomic_int *extra, const struct spool_view *spool,
                     struct heartbeat **ret_heartbeat, struct err *err)
 {
     struct heartbeat *h = calloc(1, sizeof *h);
@@ -99,6 +99,7 @@ int heartbeat_start(const struct config *config, const char *name, struct inflig
     h->inflight = inflight;
     h->busy = busy;
     h->spool = spool;
+    h->extra = extra;
     pthread_condattr_t attr;
     int rc = pthread_condattr_init(&attr);
     assert(rc == 0);

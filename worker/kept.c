@@ -423,11 +423,12 @@ static void name_row(const struct kept_ask *ask, const char *id, const struct fa
     }
 }
 
-int kept_store(struct kept *k, struct pool_client *pool, const struct lease *frozen, int abort_fd,
-               const struct kept_ask *ask, struct snapshot_row *ret_row, struct err *err)
+/* Write the state and copy it to the object store; what of the row follows from that. */
+static int export_state(struct kept *k, struct pool_client *pool, const struct lease *frozen,
+                        int abort_fd, const struct snapshot_row *from, struct facts *ret_facts,
+                        struct snapshot_row *ret_row, struct err *err)
 {
     struct pool_kept made;
-    struct facts f;
     *ret_row = (struct snapshot_row){ 0 };
     int rc = k->objects ? pool_keep(pool, frozen, abort_fd, KEEP_WAIT_MS, &made, err)
                         : err_set(err, ERR_UNAVAILABLE, "no object store is open");
@@ -435,21 +436,57 @@ int kept_store(struct kept *k, struct pool_client *pool, const struct lease *fro
         return rc;
     }
     int64_t start_us = mono_us();
-    rc = upload(k, made.id, &f, err);
+    rc = upload(k, made.id, ret_facts, err);
     rc = rc < 0 ? rc : add_layer(ret_row, made.id, err);
-    rc = rc < 0 ? rc : add_layer(ret_row, f.layer, err);
-    rc = rc < 0 ? rc : add_below(k, made.parent, ask->from, ret_row, err);
+    rc = rc < 0 ? rc : add_layer(ret_row, ret_facts->layer, err);
+    rc = rc < 0 ? rc : add_below(k, made.parent, from, ret_row, err);
     if (rc < 0) {
         return rc;
     }
-    name_row(ask, made.id, &f, ret_row);
+    (void)snprintf(ret_row->digest, sizeof ret_row->digest, "%.64s", made.id);
     char us[24], pages[24];
     (void)snprintf(us, sizeof us, "%lld", (long long)(mono_us() - start_us));
-    (void)snprintf(pages, sizeof pages, "%lld", (long long)f.pages);
-    log_info("state kept", "job", ask->job_id, "name", ret_row->name, "id", made.id, "pages", pages,
-             "upload_us", us);
+    (void)snprintf(pages, sizeof pages, "%lld", (long long)ret_facts->pages);
+    log_info("state kept", "id", made.id, "pages", pages, "upload_us", us);
     (void)pthread_mutex_lock(&k->lock);
     trim(k);
     (void)pthread_mutex_unlock(&k->lock);
     return 0;
+}
+
+int kept_store(struct kept *k, struct pool_client *pool, const struct lease *frozen, int abort_fd,
+               const struct kept_ask *ask, struct snapshot_row *ret_row, struct err *err)
+{
+    struct facts f;
+    int rc = export_state(k, pool, frozen, abort_fd, ask->from, &f, ret_row, err);
+    if (rc == 0) {
+        char id[OBJECT_HEX + 1];
+        (void)snprintf(id, sizeof id, "%s", ret_row->digest);
+        name_row(ask, id, &f, ret_row);
+    }
+    return rc;
+}
+
+int kept_lend(struct kept *k, struct pool_client *pool, const struct lease *frozen, int abort_fd,
+              const struct snapshot_row *from, struct snapshot_row *ret_row, struct err *err)
+{
+    struct facts f;
+    return export_state(k, pool, frozen, abort_fd, from, &f, ret_row, err);
+}
+
+void kept_lend_end(struct kept *k, const struct snapshot_row *row)
+{
+    struct object_id id;
+    struct err err = { 0 };
+    assert(row->n_layers >= 2);
+    (void)pthread_mutex_lock(&k->lock);
+    for (int i = 0; i < 2; i++) { /* its manifest and its layer; what is below belongs to others */
+        if (object_id_parse(&id, row->layers[i], &err) < 0 ||
+            object_delete(k->objects, &id, &err) < 0) {
+            log_debug("a lent state stays in the object store", "id", row->layers[i], "error",
+                      err.text);
+        }
+    }
+    remove_folder(k, row->digest);
+    (void)pthread_mutex_unlock(&k->lock);
 }

@@ -42,3 +42,11 @@ struct kept_ask {
 MUST_CHECK int kept_store(struct kept *k, struct pool_client *pool, const struct lease *frozen,
                           int abort_fd, const struct kept_ask *ask, struct snapshot_row *ret_row,
                           struct err *err);
+
+/* A state that other workers fetch while this job runs: as kept_store, but nobody names it, so only
+ * digest and layers of the row are filled. */
+MUST_CHECK int kept_lend(struct kept *k, struct pool_client *pool, const struct lease *frozen,
+                         int abort_fd, const struct snapshot_row *from,
+                         struct snapshot_row *ret_row, struct err *err);
+/* Nobody fetches it any more: it leaves this disk and the object store. */
+void kept_lend_end(struct kept *k, const struct snapshot_row *row);

@@ -8,9 +8,11 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/help_take.h"
 #include "worker/job_run.h"
 
 #define CLAIM_WAIT_MS 1000 /* also the longest time until a stop is seen */
+#define HELP_LOOK_MS 250   /* without a job: how often it is asked for other workers' branches */
 #define LENT_WAIT_MS 20
 #define TROUBLE_WAIT_MS 500 /* Redis or vmpool away: how long until it is tried again */
 
@@ -67,7 +69,7 @@ static void *slot_main(void *arg)
         struct err err = { 0 };
         /* A job that is there as soon as the last one has ended means a backlog. */
         bool saturated = had_job;
-        int64_t wait_ms = had_job ? 0 : CLAIM_WAIT_MS;
+        int64_t wait_ms = had_job ? 0 : HELP_LOOK_MS;
         had_job = false;
         int rc = claims_take(s->shared->claims, &s->queue, s->shared->name, wait_ms, &claim, &err);
         if (rc < 0) {
@@ -75,12 +77,21 @@ static void *slot_main(void *arg)
             continue;
         }
         atomic_store(&s->shared->told, false);
+        struct help_ticket ticket;
         if (rc == 0) {
             hot_tidy(s->shared->park, false);
-            continue;
+            if (s->shared->script || !help_look(s, &ticket)) {
+                continue;
+            }
         }
         (void)atomic_fetch_add(&s->shared->busy, 1);
         drain_abort(s);
+        if (rc == 0) {
+            help_run(s, &ticket);
+            had_job = true;
+            (void)atomic_fetch_sub(&s->shared->busy, 1);
+            continue;
+        }
         struct inflight_ref ref = inflight_add(s->shared->inflight, claim.stream_id, claim.job_id,
                                                claim.attempt, s->abort_fd);
         job_run(s, &claim, ref, saturated); /* takes the claim and the place */

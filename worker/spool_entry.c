@@ -298,3 +298,29 @@ int spool_entry_read(const void *data, size_t len, struct commit_entry **ret_ent
     *ret_entry = e;
     return 0;
 }
+
+int branch_bytes_write(struct job_result *r, const struct manifest *artifacts, struct buf *out,
+                       struct err *err)
+{
+    struct put p = { .out = out, .err = err };
+    put_int(&p, VERSION);
+    put_result(&p, r);
+    put_manifest(&p, artifacts);
+    return p.rc;
+}
+
+int branch_bytes_read(const void *data, size_t len, struct job_result *r,
+                      struct manifest *ret_artifacts, struct err *err)
+{
+    struct get g = { .at = data, .end = (const char *)data + len };
+    g.bad = get_int(&g) != VERSION;
+    get_result(&g, r);
+    get_manifest(&g, ret_artifacts);
+    if (g.bad || g.at != g.end) {
+        job_result_done(r);
+        job_result_init(r);
+        manifest_done(ret_artifacts);
+        return err_set(err, ERR_CORRUPT, "a branch's result: not of version %d", VERSION);
+    }
+    return 0;
+}

@@ -14,3 +14,10 @@ MUST_CHECK int spool_entry_write(const struct commit_entry *e, const char *worke
  * of worker: who ran it. -ERR_CORRUPT: not a record of this version. */
 MUST_CHECK int spool_entry_read(const void *data, size_t len, struct commit_entry **ret_entry,
                                 char *worker, size_t worker_room, struct err *err);
+
+/* One branch's result as bytes, between workers of the same version: result and artifacts. */
+MUST_CHECK int branch_bytes_write(struct job_result *r, const struct manifest *artifacts,
+                                  struct buf *out, struct err *err);
+/* Into r and *ret_artifacts, which are empty. -ERR_CORRUPT: both are empty again. */
+MUST_CHECK int branch_bytes_read(const void *data, size_t len, struct job_result *r,
+                                 struct manifest *ret_artifacts, struct err *err);

@@ -14,6 +14,7 @@
 #include "common/model/branch_result.h"
 #include "common/model/score.h"
 #include "worker/checker.h"
+#include "worker/help_give.h"
 #include "worker/node_run.h"
 
 #define FORK_WAIT_MS 60000
@@ -22,6 +23,7 @@
 #define FULL_AGAIN_MS 200
 #define PLACE_WAIT_MS 50 /* until it is looked again whether a place is free */
 #define TRIES_MAX 3      /* of a node, through faults of ours */
+#define OFFER_LOOK 64    /* ready leaves looked at for other workers */
 
 struct tree_exec;
 
@@ -52,6 +54,9 @@ struct tree_exec {
     const struct tree *tree;
     struct commit_entry *e;
     struct tree_run run;
+    struct help *help;               /* branches that other workers run */
+    int64_t leaf_us;                 /* what the leaves that have ended took, together */
+    int n_leaves;                    /* how many have */
     struct state *states;            /* tree->n */
     const struct snapshot_row *from; /* what node 0 started from; NULL: a template */
     pthread_mutex_t kept_lock;       /* the entry's rows of kept states */
@@ -281,7 +286,8 @@ static void start_node(struct tree_exec *x, int node, bool extra)
 static bool start_ready(struct tree_exec *x)
 {
     int node;
-    while (!x->failed && x->n_busy < x->spec->parallel && tree_ready(&x->run, 1, &node) == 1) {
+    while (!x->failed && x->n_busy + help_away(x->help) < x->spec->parallel &&
+           tree_ready(&x->run, 1, &node) == 1) {
         bool extra;
         if (!place(x, &extra)) {
             return true;
@@ -291,12 +297,63 @@ static bool start_ready(struct tree_exec *x)
     return false;
 }
 
+/* Ready leaves that find no place here, the last ones first, for workers that have places free. */
+static void offer_ready(struct tree_exec *x)
+{
+    int ready[OFFER_LOOK], n = tree_ready(&x->run, OFFER_LOOK, ready);
+    if (x->failed || x->spec->n_secrets > 0) { /* secrets are opened where the job is */
+        return;
+    }
+    int room = x->spec->parallel - x->n_busy - help_away(x->help);
+    int more = help_wanted(x->help, n, x->n_leaves > 0 ? x->leaf_us / x->n_leaves : 0);
+    more = more < room ? more : room;
+    for (int i = n - 1; i >= 0 && more > 0; i--) {
+        const struct tree_node *node = &x->tree->nodes[ready[i]];
+        if (node->leaf && !node->keep && node->index > 0 &&
+            help_offer(x->help, node->index, x->e->branches[node->index - 1].tries + 1,
+                       &x->states[node->parent].lease)) {
+            bool ok = tree_apply(&x->run, node->index, NODE_ON_START, VERDICT_NONE);
+            assert(ok);
+            (void)ok;
+            x->e->branches[node->index - 1].tries++;
+            more--;
+        }
+    }
+}
+
+/* A place is free here and nothing is ready: what nobody else has begun comes back. */
+static void take_back(struct tree_exec *x)
+{
+    int node;
+    struct slot_shared *shared = x->slot->shared;
+    bool free_here =
+        x->n_busy == 0 || atomic_load(&shared->busy) + atomic_load(&shared->extra) < shared->slots;
+    if (help_away(x->help) > 0 && free_here && !x->failed && tree_ready(&x->run, 1, &node) == 0 &&
+        (node = help_take_back(x->help)) > 0) {
+        bool ok = tree_apply(&x->run, node, NODE_ON_RETRY, VERDICT_NONE);
+        assert(ok);
+        (void)ok;
+        x->e->branches[node - 1].tries--;
+    }
+}
+
 static void kill_stopped(struct tree_exec *x)
 {
     for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
         struct lane *l = &x->lanes[i];
         if (l->busy && x->run.states[l->node] == NODE_KILLING) {
             ring(l->abort_fd);
+        }
+    }
+    int node;
+    for (int from = 0;
+         help_away(x->help) > 0 && tree_each_in(&x->run, NODE_KILLING, from, 1, &node) == 1;
+         from = node + 1) {
+        if (help_is_away(x->help, node)) {
+            help_drop(x->help, node);
+            bool ok = tree_apply(&x->run, node, NODE_ON_KILLED, VERDICT_NONE);
+            assert(ok);
+            (void)ok;
         }
     }
 }
@@ -327,10 +384,19 @@ static void note_end(struct tree_exec *x, struct lane *l)
     struct job_result *r = result_of(x, l->node);
     bool killing = x->run.states[l->node] == NODE_KILLING, ok = true;
     if (l->rc == 0 && l->outcome == NODE_SETTLED) {
+        (void)pthread_mutex_lock(&x->kept_lock);
+        for (int i = 0; i < x->e->n_snapshots; i++) {
+            if (x->e->snapshots[i].node == l->node) {
+                help_has_state(x->help, l->node, &x->e->snapshots[i]);
+            }
+        }
+        (void)pthread_mutex_unlock(&x->kept_lock);
         x->states[l->node] = (struct state){ l->lease, l };
         l->holds = false;
         ok = tree_apply(&x->run, l->node, NODE_ON_FREEZE, VERDICT_NONE);
     } else if (l->rc == 0) {
+        x->n_leaves += n->leaf;
+        x->leaf_us += n->leaf ? r->measured_ms * 1000 : 0;
         ok = tree_apply(&x->run, l->node, n->leaf ? NODE_ON_END : NODE_ON_FAIL, r->verdict);
     } else if (killing) {
         ok = tree_apply(&x->run, l->node, NODE_ON_KILLED, VERDICT_NONE);
@@ -352,6 +418,34 @@ static void note_end(struct tree_exec *x, struct lane *l)
     }
     assert(ok);
     (void)ok;
+}
+
+static void help_room_of(void *user, int node, struct job_result **ret_r,
+                         struct manifest **ret_artifacts)
+{
+    struct tree_exec *x = user;
+    fresh_result(x, node);
+    *ret_r = result_of(x, node);
+    *ret_artifacts = artifacts_of(x, node);
+}
+
+static void collect_help(struct tree_exec *x)
+{
+    int node;
+    enum help_end end;
+    while ((end = help_turn(x->help, help_room_of, x, &node)) != HELP_NONE) {
+        struct branch_result *b = &x->e->branches[node - 1];
+        bool ok = true;
+        if (end == HELP_RESULT) {
+            ok = tree_apply(&x->run, node, NODE_ON_END, b->result.verdict);
+        } else {
+            fresh_result(x, node);
+            ok = tree_apply(&x->run, node, NODE_ON_RETRY, VERDICT_NONE);
+            b->tries--; /* it has not been tried here */
+        }
+        assert(ok);
+        (void)ok;
+    }
 }
 
 static void collect_ends(struct tree_exec *x)
@@ -379,12 +473,13 @@ static void turn(struct tree_exec *x, bool waits)
 {
     struct pollfd p[2] = { { .fd = x->done_fd, .events = POLLIN },
                            { .fd = x->failed ? -1 : x->slot->abort_fd, .events = POLLIN } };
-    (void)poll(p, 2, waits ? PLACE_WAIT_MS : -1);
+    (void)poll(p, 2, waits || help_away(x->help) > 0 ? PLACE_WAIT_MS : -1);
     if (p[1].revents) {
         struct err err = { 0 };
         (void)err_set(&err, ERR_STALE, "the job was given up");
         give_up(x, &err);
     }
+    collect_help(x);
     collect_ends(x);
 }
 
@@ -392,7 +487,11 @@ static void run_tree(struct tree_exec *x)
 {
     while (x->n_busy > 0 || (!x->failed && !tree_ended(&x->run))) {
         bool waits = start_ready(x);
-        if (x->n_busy > 0) {
+        if (waits) {
+            offer_ready(x);
+        }
+        take_back(x);
+        if (x->n_busy + help_away(x->help) > 0) {
             turn(x, waits);
         }
     }
@@ -525,6 +624,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
     e->n_branches = x->tree->n - 1;
     x->states = calloc((size_t)x->tree->n, sizeof *x->states);
     tree_run_init(&x->run, x->tree, spec->stop);
+    x->help = help_new(s, &e->claim, x->tree, from);
     struct lane *l = &x->lanes[0];
     int rc = x->done_fd < 0 ? err_sys(err, "eventfd") : lane_make(l, x, err);
     if (!x->states) {
@@ -542,6 +642,8 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
         } else {
             run_tree(x);
         }
+        help_free(x->help); /* before the states that it may be writing go */
+        x->help = NULL;
         for (int i = 0; i < x->tree->n; i++) { /* what a given-up tree still holds */
             if (x->states[i].lane) {
                 pool_release(&x->states[i].lane->pool, &x->states[i].lease);
@@ -565,6 +667,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
     for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
         lane_free(&x->lanes[i]);
     }
+    help_free(x->help);
     tree_run_done(&x->run);
     (void)pthread_mutex_destroy(&x->kept_lock);
     (void)pthread_mutex_destroy(&x->live_lock);

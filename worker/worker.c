@@ -69,8 +69,8 @@ int worker_start(const struct config *config, job_script script, struct worker *
                              &w->shared.committer, err);
     }
     if (rc == 0) {
-        rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->shared.spool,
-                             &w->heartbeat, err);
+        rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->shared.extra,
+                             &w->shared.spool, &w->heartbeat, err);
     }
     if (rc == 0) {
         rc = cancels_start(config, w->shared.inflight, &w->cancels, err);

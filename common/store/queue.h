@@ -115,6 +115,9 @@ MUST_CHECK int queue_claim(struct queue *q, const char *consumer, int64_t block_
 /* The same for up to max at once; returns how many. */
 MUST_CHECK int queue_claims(struct queue *q, const char *consumer, int64_t block_ms,
                             struct claim *ret_claims, int max, struct err *err);
+/* The entry of a claim as it stands, whoever holds it: 1, or 0: it has gone. */
+MUST_CHECK int queue_claim_read(struct queue *q, const char *stream_id, struct claim *ret_claim,
+                                struct err *err);
 /* Renew claims (delivery number + 1 by the same consumer, only where that consumer still owns it).
  * ret_owned[i] false: lost to another. */
 MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer,

@@ -163,6 +163,21 @@ static int take_claims(struct queue *q, const redisReply *entries, struct claim 
     return n;
 }
 
+int queue_claim_read(struct queue *q, const char *stream_id, struct claim *ret_claim,
+                     struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_strs(&a, "XRANGE", KEY_READY, stream_id, stream_id, NULL);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0 || r->type != REDIS_REPLY_ARRAY || r->elements == 0) {
+        return rc;
+    }
+    *ret_claim = (struct claim){ .spec = NULL };
+    const redisReply *fields = entry_fields(r->element[0], ret_claim->stream_id);
+    return fields && read_claim(fields, ret_claim) ? 1 : 0;
+}
+
 int queue_claims(struct queue *q, const char *consumer, int64_t block_ms, struct claim *ret_claims,
                  int max, struct err *err)
 {

@@ -8,6 +8,8 @@ home=${BROOD_TEST_HOME:-${BROOD_BUILD:-$(dirname "$0")/../../build}/test-home}
 export BROOD_HOME="$home"
 export BROOD_SCHEDULER_LEASE_MS="${BROOD_SCHEDULER_LEASE_MS:-2000}"
 export BROOD_WORKER_HEARTBEAT_MS="${BROOD_WORKER_HEARTBEAT_MS:-500}"
+# Branches that wait are offered to another worker as soon as one is there (test_two_hosts).
+export BROOD_WORKER_HELP_AFTER_MS="${BROOD_WORKER_HELP_AFTER_MS:-0}"
 # Nothing of the service's environment may reach a job (case B088).
 export E2E_CANARY=canary-7f3a
 case "${1:-}" in
