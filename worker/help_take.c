@@ -10,6 +10,7 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "worker/checker.h"
 #include "worker/node_run.h"
 #include "worker/spool_entry.h"
 
@@ -129,6 +130,9 @@ static int run_leaf(struct slot *s, const struct help_ticket *t, struct job_spec
     pool_release(&s->pool, &lease);
     if (job.live) {
         live_done(&live);
+    }
+    if (rc == 0 && checker_wanted(job.node, r)) {
+        rc = checker_run(&job, &s->pool, r, err);
     }
     node_store(&job, t->job_id, &set, artifacts);
     return rc;
