@@ -81,7 +81,7 @@ static void begin(struct dispatch_row *row)
 {
     struct submit_item item = { .spec = fixture_job("true", NULL) };
     OK(store_submit(&f.pg, "default", NULL, NULL, 0, &item, 1, true, &err));
-    cr_assert_eq(store_dispatch(&f.pg, 1, row, &err), 1, "%s", err.text);
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, row, &err), 1, "%s", err.text);
 }
 
 static void end(const struct dispatch_row *row)
