@@ -569,19 +569,31 @@ def stays_good(g):
 
 # A root process of the machine that waits for a container, then does one of these and is gone: no job can, so it is put there.
 INTRUDER = r"""
-import os, sys, time
+import ctypes, os, sys, time
+what = sys.argv[1]
 if os.fork(): os._exit(0)
 os.setsid()
+c = ctypes.CDLL(None)
 def inits():
     for p in os.listdir('/proc'):
         if p.isdigit() and p != '1':
             try: name, rest = open(f'/proc/{p}/stat').read().split('(')[1].rsplit(')', 1)
             except OSError: continue
             if name == 'init' and rest.split()[1] == '1': return int(p)
-while not inits(): time.sleep(.02)
-if sys.argv[1] == 'write': os.mkdir('/etc/left')
+while not (init := inits()): time.sleep(.02)
+time.sleep(.3)  # its mounts are counted when it is ready
+if what == 'write': os.mkdir('/etc/left')
+if what == 'kernel':
+    os.mknod('/dev/k', 0o20600, os.makedev(1, 11)); fd = os.open('/dev/k', os.O_WRONLY); os.unlink('/dev/k'); os.write(fd, b'<3>BUG: a test')
+if what == 'container_mount':
+    if c.setns(os.open(f'/proc/{init}/ns/mnt', 0), 0x20000): os._exit(1)
+if what in ('mount', 'container_mount'): c.mount(b'x', b'/sys/fs/cgroup', b'tmpfs', 0, None)
+if what == 'init': os.kill(init, 9)
+if what == 'process': time.sleep(1000)
 """
-TROUBLE = {'write': "something was written outside the job's own layer"}
+TROUBLE = {'nothing': '', 'write': "something was written outside the job's own layer", 'kernel': 'kernel: BUG: a test',
+           'mount': "the machine's mounts have changed", 'container_mount': "the mounts of the job's container have changed",
+           'init': "the container's init has ended", 'process': 'processes are left'}
 
 
 def trigger(home, what):
@@ -592,11 +604,19 @@ def trigger(home, what):
         assert r.exit and r.exit['exit_code'] == 0, r
         first = g.cell()
         assert not first['trouble'], first
-        r = g.run([PY, '-c', 'import time; time.sleep(3); print(1)'], cell=True)
-        assert bytes(r.stdout) == b'1\n', r
-        gone(g)
+        if what != 'init':
+            run_plain(g)
+        if what == 'process':
+            time.sleep(1)
+        else:
+            gone(g)
         said = g.cell()['trouble'] or ''
-        assert said.startswith(TROUBLE[what]), said
+        assert said.startswith(TROUBLE[what]) and bool(said) == bool(TROUBLE[what]), said
+
+
+def run_plain(g):
+    r = g.run([PY, '-c', 'import time; time.sleep(3); print(1)'], cell=True)
+    assert bytes(r.stdout) == b'1\n', r
 
 
 def gone(g):
@@ -606,9 +626,18 @@ def gone(g):
         time.sleep(.3)
 
 
+def trouble_by_job(home):
+    """A job's own doing that the kernel speaks of."""
+    with Guest(home, 'python', boot_s=300) as g:
+        g.identity()
+        run_in_cell(g, ATTACKS['oom'])
+        said = g.cell()['trouble'] or ''
+        assert said.startswith('kernel: '), said
+
+
 def machine_checks(home):
     """Those that need a machine of their own."""
-    return [('trigger_' + n, lambda n=n: trigger(home, n)) for n in TROUBLE]
+    return [('trigger_' + n, lambda n=n: trigger(home, n)) for n in TROUBLE] + [('trouble_by_job', lambda: trouble_by_job(home))]
 
 
 def run_checks(checks, names):
