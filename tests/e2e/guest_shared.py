@@ -584,7 +584,7 @@ while not (init := inits()): time.sleep(.02)
 time.sleep(.3)  # its mounts are counted when it is ready
 if what == 'write': os.mkdir('/etc/left')
 if what == 'kernel':
-    os.mknod('/dev/k', 0o20600, os.makedev(1, 11)); fd = os.open('/dev/k', os.O_WRONLY); os.unlink('/dev/k'); os.write(fd, b'<3>BUG: a test')
+    os.mknod('/dev/k', 0o20600, os.makedev(1, 11)); fd = os.open('/dev/k', os.O_WRONLY); os.unlink('/dev/k'); os.write(fd, b'<3>BUG: a test\n')
 if what == 'container_mount':
     if c.setns(os.open(f'/proc/{init}/ns/mnt', 0), 0x20000): os._exit(1)
 if what in ('mount', 'container_mount'): c.mount(b'x', b'/sys/fs/cgroup', b'tmpfs', 0, None)
