@@ -181,8 +181,8 @@ MUST_CHECK int store_artifacts(struct pg *pg, const char *job_id, int only_node,
                                struct err *err);
 
 /* An artifact's content has come to the object store after all: the job's rows that wait for it
- * (reason 'pending') are stored from now on. 1: so it is, or the job has ended and none waits; 0: the
- * job has not ended. */
+ * (reason 'pending') are stored from now on. 1: so it is, or the job has ended and none waits; 0:
+ * the job has not ended. */
 MUST_CHECK int store_artifact_came(struct pg *pg, const char *job_id, const char *sha256,
                                    struct err *err);
 
