@@ -123,7 +123,8 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .live = j->live,
                                .times = &session_times_default };
     int rc = open_archive(j, &unpacked, &n_unpacked, &main_run, err);
-    if (rc == 0 && !main_run.refused[0]) {
+    bool asked = rc == 0 && !main_run.refused[0]; /* else session is as an earlier job left it */
+    if (asked) {
         job.more_files = unpacked;
         job.n_more_files = n_unpacked;
         rc = session_run(j->session, &job, r, &before, &setup, &main_run, err);
@@ -133,7 +134,8 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
     }
     job_files_free(unpacked, n_unpacked);
     if (rc == 0) {
-        int last = j->session->failed_step >= 0 ? j->session->failed_step : job.n_steps - 1;
+        int last =
+            asked && j->session->failed_step >= 0 ? j->session->failed_step : job.n_steps - 1;
         if (last >= 0) {
             view.setup = *steps[last];
         }
