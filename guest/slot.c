@@ -7,6 +7,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "guest/boot.h"
+
 static void close_fd(int *fd)
 {
     if (*fd >= 0) {
@@ -39,11 +41,16 @@ int slots_init(struct slots *s, int cgroup_fd, struct warm *warm, struct err *er
     return 0;
 }
 
+/* They are the job's user's, or opening /dev/stdin, /dev/stdout and /dev/stderr would be refused.
+ */
 static int make_pipes(struct slot *slot, struct err *err)
 {
     slot_close_pipes(slot);
     if (pipe2(slot->in, O_CLOEXEC) < 0 || pipe2(slot->out, O_CLOEXEC) < 0 ||
-        pipe2(slot->err, O_CLOEXEC) < 0 || fcntl(slot->in[1], F_SETFL, O_NONBLOCK) < 0 ||
+        pipe2(slot->err, O_CLOEXEC) < 0 || fchown(slot->in[0], BOOT_UID, BOOT_UID) < 0 ||
+        fchown(slot->out[1], BOOT_UID, BOOT_UID) < 0 ||
+        fchown(slot->err[1], BOOT_UID, BOOT_UID) < 0 ||
+        fcntl(slot->in[1], F_SETFL, O_NONBLOCK) < 0 ||
         fcntl(slot->out[0], F_SETFL, O_NONBLOCK) < 0 ||
         fcntl(slot->err[0], F_SETFL, O_NONBLOCK) < 0) {
         slot_close_pipes(slot);

@@ -15,7 +15,7 @@
 
 #include "vmpool/seed_wire.h"
 
-#define ANSWER_MS 20000
+#define ANSWER_MS 60000
 #define COPIES 20
 #define CHAIN 24
 
