@@ -11,8 +11,9 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 
-#define DOWN_MS_MAX 100000 /* the sum of what services_stop may take, but for the worker's drain   \
-                            */
+#define DOWN_MS_MAX                                                                                \
+    100000 /* the sum of what services_stop may take, but for the worker's drain                   \
+            */
 #define DOWN_SAY_MS 3000
 
 static const struct argp argp = {

@@ -31,16 +31,17 @@
 #define SCHED_EXPIRE_MAX 100    /* snapshots deleted at a time */
 #define SCHED_TIDY_MS 60000     /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
-#define SCHED_LOST_MS 3000      /* between two looks for entries that Redis lost */
-#define SCHED_LOST_AGE_MS 5000  /* a dispatched job without an entry is lost only after this */
-#define SCHED_COUNTS_MS 500     /* how old the counts of what waits and runs may be */
-#define SCHED_TERMS_MS 1000     /* and the tenants' weights, caps and stops */
-#define SCHED_UNPARK_MS 5000    /* look again at queues that had nothing due */
-#define SCHED_RECOUNT_MS 600000 /* between two corrections of the counts from the jobs themselves  \
-                                 */
-#define SCHED_ACTIVITY_MS 1000  /* between two reports of who got what */
-#define SCHED_MINUTE_SLOTS 60   /* of SCHED_ACTIVITY_MS: what a minute's share is added up from */
-#define SCHED_ENDS_MAX 500      /* jobs expired, or cancelled, in one turn */
+#define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
+#define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
+#define SCHED_COUNTS_MS 500    /* how old the counts of what waits and runs may be */
+#define SCHED_TERMS_MS 1000    /* and the tenants' weights, caps and stops */
+#define SCHED_UNPARK_MS 5000   /* look again at queues that had nothing due */
+#define SCHED_RECOUNT_MS                                                                           \
+    600000                     /* between two corrections of the counts from the jobs themselves   \
+                                */
+#define SCHED_ACTIVITY_MS 1000 /* between two reports of who got what */
+#define SCHED_MINUTE_SLOTS 60  /* of SCHED_ACTIVITY_MS: what a minute's share is added up from */
+#define SCHED_ENDS_MAX 500     /* jobs expired, or cancelled, in one turn */
 #define SCHED_TEMPLATES_MAX 64
 #define SCHED_TEMPLATE_TTL_MS 2000
 
