@@ -1,0 +1,69 @@
+/* The streams in Redis beside intake and claims: an entry that is no job's, live output, events. */
+#include <criterion/criterion.h>
+#include <signal.h>
+#include <string.h>
+
+#include "tests/support/fixture.h"
+
+FIXTURE_MAIN
+
+#define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
+
+static struct fixture f;
+static struct err err;
+
+static void set_up(void)
+{
+    (void)signal(SIGPIPE, SIG_IGN); /* as every program of ours does */
+    fixture_open(&f);
+}
+
+static void tear_down(void)
+{
+    fixture_close(&f);
+}
+
+TestSuite(streams, .init = set_up, .fini = tear_down, .timeout = 120);
+
+Test(streams, malformed_ready_entry_is_skipped)
+{
+    redisReply *r = redisCommand(f.queue.ctx, "XADD brood:ready * job nonsense attempt x");
+    freeReplyObject(r);
+    struct claim c;
+    cr_assert_eq(queue_claim(&f.queue, "w", 10, &c, &err), 0);
+    r = redisCommand(f.queue.ctx, "XLEN brood:ready");
+    cr_assert(r && r->type == REDIS_REPLY_INTEGER && r->integer == 0);
+    freeReplyObject(r);
+}
+
+Test(streams, live_output_and_events)
+{
+    struct id job = id_new();
+    OK(queue_log_add(&f.queue, job.text, 0, 1, "a\0b", 3, &err));
+    OK(queue_log_add(&f.queue, job.text, 3, 2, "\xff", 1, &err));
+    OK(queue_log_end(&f.queue, job.text, &err));
+    char cursor[40] = "0";
+    struct buf out;
+    buf_init(&out, 1024);
+    struct log_piece log, order[3];
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 1000, &out, &log, &err), 1);
+        order[i] = log;
+    }
+    cr_assert(order[0].stream == 1 && order[1].stream == 2 && order[2].stream == 0);
+    cr_assert(order[0].node == 0 && order[1].node == 3);
+    cr_assert(out.len == 4 && memcmp(out.data, "a\0b\xff", 4) == 0);
+    cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 10, &out, &log, &err), 0);
+    buf_done(&out);
+    char at[40] = "$";
+    struct event e;
+    OK(queue_event(&f.queue, "before", "j", "", &err));
+    cr_assert_eq(queue_event_next(&f.queue, at, 10, &e, &err), 0);
+    const struct finished_event two[] = { { .job_id = "j1", .verdict = "accepted" },
+                                          { .job_id = "j2", .verdict = "partial" } };
+    OK(queue_events_finished(&f.queue, two, 2, &err));
+    cr_assert_eq(queue_event_next(&f.queue, at, 10, &e, &err), 1);
+    cr_assert_str_eq(e.job_id, "j1");
+    cr_assert_eq(queue_event_next(&f.queue, at, 10, &e, &err), 1);
+    cr_assert_str_eq(e.verdict, "partial");
+}
