@@ -121,6 +121,12 @@ uint32_t policy_cost_mib(uint32_t memory_mib, bool leased)
                                                               : POLICY_WARM_MIB;
 }
 
+uint32_t policy_frozen_mib(uint32_t memory_mib, uint64_t held_mib)
+{
+    uint32_t most = policy_cost_mib(memory_mib, true);
+    return held_mib < most ? (uint32_t)held_mib : most;
+}
+
 bool policy_fits(uint64_t used_mib, uint32_t cost_mib, uint64_t budget_mib)
 {
     return used_mib <= budget_mib && cost_mib <= budget_mib - used_mib;

@@ -41,6 +41,8 @@ uint32_t policy_target(const struct policy_rate *r, const struct policy_limits *
 #define POLICY_WARM_MIB 48u
 #define POLICY_SEED_MIB 96u /* a seed has touched more: translated code, the guest's page cache */
 uint32_t policy_cost_mib(uint32_t memory_mib, bool leased);
+/* One that is stopped for good takes what it holds (held_mib), and nothing more. */
+uint32_t policy_frozen_mib(uint32_t memory_mib, uint64_t held_mib);
 /* May something of cost_mib more be taken when used_mib of budget_mib are in use? */
 bool policy_fits(uint64_t used_mib, uint32_t cost_mib, uint64_t budget_mib);
 

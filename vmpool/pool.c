@@ -42,11 +42,6 @@ static void account(struct pool_vm *vm, enum vm_state state, int sign)
 
 static const char *const kind_words[] = { "clone", "boot", "seed", "fork", "keep" };
 
-static bool is_boot(const struct pool_vm *vm)
-{
-    return vm->kind == POOL_VM_BOOT;
-}
-
 /* A seed that ends, wanted or not: clones are loaded from the snapshot until there is another. */
 static void seed_ended(struct pool_vm *vm, bool failed)
 {
@@ -84,7 +79,7 @@ static void count_failure(struct pool_vm *vm, const char *why)
     (void)snprintf(text, sizeof text, "%s", why ? why : "the machine ended by itself");
     log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind",
              kind_words[vm->kind], "why", text);
-    if (is_boot(vm)) {
+    if (pool_vm_is_boot(vm)) {
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
     } else if (vm->freezing) {
         refuse_client(vm, text);
@@ -112,7 +107,7 @@ static void arm(struct pool_vm *vm, int64_t ms)
 static void vm_free(struct pool_vm *vm)
 {
     struct pool_snapshot *s = vm->snapshot;
-    bool booted = is_boot(vm) && vm->exercised;
+    bool booted = pool_vm_is_boot(vm) && vm->exercised;
     struct keep *keep = vm->keep;
     bool kept = keep && vm->exercised && vm->client;
     struct pool *p = vm->pool;
@@ -145,7 +140,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
     int rc;
     switch (action) {
     case VM_DO_START:
-        arm(vm, is_boot(vm) ? POOL_BOOT_MS_MAX : POOL_LOAD_MS_MAX);
+        arm(vm, pool_vm_is_boot(vm) ? POOL_BOOT_MS_MAX : POOL_LOAD_MS_MAX);
         return 0;
     case VM_DO_SAVE:
         arm(vm, POOL_LOAD_MS_MAX);
@@ -196,6 +191,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
     case VM_DO_FROZEN:
         (void)event_del(vm->timer);
         vm->freezing = false;
+        budget_frozen(vm);
         p->callbacks.frozen(vm->client, vm->request, vm->lease);
         return 0;
     case VM_DO_RESUME:
@@ -317,16 +313,16 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     struct machine_options o = { .memory_mib = s->info.memory_mib,
                                  .vcpus = s->info.vcpus,
                                  .ram_fd = s->ram_fd,
-                                 .share = is_boot(vm),
-                                 .clone = !is_boot(vm),
-                                 .copyable = !is_boot(vm) && !p->host.kvm,
+                                 .share = pool_vm_is_boot(vm),
+                                 .clone = !pool_vm_is_boot(vm),
+                                 .copyable = !pool_vm_is_boot(vm) && !p->host.kvm,
                                  .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,
                                  .kernel = s->info.kernel,
                                  .initrd = s->info.initrd,
                                  .cmdline = cmdline };
     /* each clone reads the state by an offset of its own */
     (void)snprintf(path, sizeof path, "/proc/self/fd/%d", s->state_fd);
-    cleanup_close int state = open(path, (is_boot(vm) ? O_RDWR : O_RDONLY) | O_CLOEXEC);
+    cleanup_close int state = open(path, (pool_vm_is_boot(vm) ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (state < 0) {
         return err_sys(err, "%s", path);
     }
@@ -335,7 +331,7 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    if (is_boot(vm)) {
+    if (pool_vm_is_boot(vm)) {
         vm->exercise = exercise_await_hello(p->base, p->engine->channel_fd(vm->machine),
                                             pool_on_exercised, vm);
     }
@@ -368,7 +364,7 @@ static void begin(struct pool_vm *vm)
         pool_vm_event(vm, VM_EV_FAILED, err.text);
         return;
     }
-    pool_vm_event(vm, is_boot(vm) ? VM_EV_BOOT : VM_EV_CLONE, NULL);
+    pool_vm_event(vm, pool_vm_is_boot(vm) ? VM_EV_BOOT : VM_EV_CLONE, NULL);
 }
 
 void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
@@ -405,28 +401,6 @@ void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
         return;
     }
     begin(vm);
-}
-
-static uint32_t vm_cost_mib(const struct pool_vm *vm)
-{
-    bool whole = is_boot(vm) || vm->kind == POOL_VM_FORK || vm->state == VM_LEASED ||
-                 vm->state == VM_FREEZING || vm->state == VM_FROZEN;
-    return policy_cost_mib(vm->snapshot->info.memory_mib, whole) +
-           (vm->kind == POOL_VM_SEED ? POLICY_SEED_MIB : 0);
-}
-
-uint64_t pool_used_mib(const struct pool *p)
-{
-    uint64_t used = 0;
-    const struct pool_vm *vm;
-    TAILQ_FOREACH(vm, &p->vms, link)
-    {
-        used += vm_cost_mib(vm);
-    }
-    for (int i = 0; i < p->n_snapshots; i++) {
-        used += p->snapshots[i]->manifest.ram_bytes_used >> 20;
-    }
-    return used;
 }
 
 static uint32_t target_of(const struct pool_snapshot *s, int64_t now_ms)

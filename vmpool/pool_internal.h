@@ -89,13 +89,14 @@ struct pool_vm {
     int64_t started_us;
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
-    bool copied;    /* from a seed */
-    bool practised; /* has run the exercise itself */
-    bool example;   /* its seed is to learn from it */
-    bool freezing;  /* its client waits for the answer */
-    bool ready;     /* was WARM or SEED */
-    bool from_pool; /* was warm before anybody asked */
-    void *client;   /* while leased or frozen; of a fork: who waits for it */
+    bool copied;         /* from a seed */
+    bool practised;      /* has run the exercise itself */
+    bool example;        /* its seed is to learn from it */
+    bool freezing;       /* its client waits for the answer */
+    uint32_t frozen_mib; /* of a frozen one: memory of its own */
+    bool ready;          /* was WARM or SEED */
+    bool from_pool;      /* was warm before anybody asked */
+    void *client;        /* while leased or frozen; of a fork: who waits for it */
     uint64_t lease;
     uint32_t request;       /* fork, or freezing: what the client's question was numbered */
     struct machine *origin; /* fork, keep: what it is copied from; during the start only */
@@ -135,7 +136,6 @@ void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind);
 void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id);
 /* Move the VM's state and do what the table says. why: for failures, may be NULL. */
 void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
-uint64_t pool_used_mib(const struct pool *p);
 /* End a warm sandbox that nobody waits for: its memory comes back when it is reaped. */
 void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
@@ -143,6 +143,13 @@ void pool_kick(struct pool *p);
 
 /* A copy of a frozen one that is written out, for client's request id. */
 void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id);
+
+/* pool_budget.c */
+bool pool_vm_is_boot(const struct pool_vm *vm);
+/* MiB of the budget that are taken now. */
+uint64_t pool_used_mib(const struct pool *p);
+/* The machine has stopped for good: what it holds from now on is measured. */
+void budget_frozen(struct pool_vm *vm);
 
 /* pool_keep.c */
 struct keep;

@@ -259,6 +259,16 @@ static unsigned memory_of_template(int fd)
     return mib;
 }
 
+static unsigned memory_used(int fd)
+{
+    pool_StatusReply *s = calloc(1, sizeof *s);
+    struct err err = { 0 };
+    cr_assert_eq(pool_client_status(fd, s, &err), 0, "%s", err.text);
+    unsigned mib = s->memory_used_mib;
+    free(s);
+    return mib;
+}
+
 /* Copies of a seed, forks of a frozen one, a fork of a fork: each in its jail, none within reach of
  * another. */
 Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
@@ -278,7 +288,11 @@ Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
     cr_expect(cannot_touch(ja.uid, jb.pid, true));
     cr_expect(cannot_touch(jb.uid, ja.pid, true));
     ready(&a, true);
+    unsigned running = memory_used(fd);
     cr_assert_eq(pool_client_freeze(fd, &a, &err), 0, "%s", err.text);
+    unsigned frozen = memory_used(fd);
+    cr_expect_lt(frozen, running, "a frozen one takes what it holds, not all that it could: %u, %u",
+                 frozen, running);
     cr_assert_eq(pool_client_fork(fd, a.reply.lease, &f1, &err), 0, "%s", err.text);
     cr_assert_eq(pool_client_fork(fd, a.reply.lease, &f2, &err), 0, "%s", err.text);
     struct jailed j1 = look_at(pool_lease_pid(&f1), mib), j2 = look_at(pool_lease_pid(&f2), mib);
