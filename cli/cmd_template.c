@@ -131,7 +131,7 @@ static int build_one(const struct cli *cli, const char *dir, const char *name, s
     (void)snprintf(build, sizeof build, "%s/build", dir);
     (void)snprintf(pool, sizeof pool, "%s/brood-vmpool", cli_self_dir());
     char *rootfs[] = { build, (char *)"--home", home, arg, NULL };
-    char who[64];
+    char who[USERS_TEXT_MAX];
     struct users users;
     char *snapshot[] = { pool, (char *)"--home", home, (char *)"snapshot", arg, NULL, NULL };
     int rc = config_make_home(&cli->config, err);
@@ -141,8 +141,7 @@ static int build_one(const struct cli *cli, const char *dir, const char *name, s
         return rc;
     }
     if (users.of[SVC_VMPOOL].uid != PROC_KEEP_USER) { /* whose the snapshots are */
-        (void)snprintf(who, sizeof who, "--user=%u:%u", (unsigned)users.of[SVC_VMPOOL].uid,
-                       (unsigned)users.of[SVC_VMPOOL].gid);
+        users_text(&users.of[SVC_VMPOOL], who);
         snapshot[5] = who;
     }
     (void)snprintf(what, sizeof what, "template %.100s: root file system", name);

@@ -261,11 +261,29 @@ static int prepare_objects(struct up *up, struct err *err)
     return rc;
 }
 
+/* Tried only once everything is given to them: what they still cannot use is not ours to give. */
+static int prepare_users(struct up *up, struct err *err)
+{
+    const struct config *c = &up->cli->config;
+    struct users *u = &up->services.users;
+    int rc = users_find(c, u, err);
+    rc = rc < 0 ? rc : users_prepare(c, u, err);
+    if (rc == 0) {
+        users_try(c, u);
+    }
+    if (rc == 0 && u->staying[0]) {
+        (void)fprintf(stderr, "  users      note     as root: %s; %s\n", u->staying, u->why_not);
+    } else if (rc == 0 && u->why_not[0]) {
+        (void)fprintf(stderr, "  users      note     services stay who you are: %s\n", u->why_not);
+    }
+    return rc;
+}
+
 static int start_all(struct up *up, struct err *err)
 {
     const struct config *c = &up->cli->config;
     int rc = prepare_objects(up, err);
-    rc = rc < 0 ? rc : users_prepare(c, &up->services.users, err);
+    rc = rc < 0 ? rc : prepare_users(up, err);
     rc = rc < 0 ? rc : start_postgres(up, err);
     if (rc < 0) {
         return rc;
@@ -352,7 +370,8 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     const struct config *c = &cli->config;
     up.cli = cli;
     (void)setenv("BROOD_RUN_DIR", c->run_dir,
-                 1); /* the services are other users: theirs were others */
+                 1);  /* the services are other users: theirs were others */
+    (void)umask(022); /* who may read what services make is said by the modes they name */
     services_init(&up.services, c);
     catch_signals();
     int n = snprintf(text, sizeof text, "%d\n", (int)getpid());
@@ -361,11 +380,6 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     }
     int64_t begin = mono_ms();
     int rc = proc_record(c->run_dir, SUPERVISOR_NAME, getpid(), &err);
-    rc = rc < 0 ? rc : users_find(c, &up.services.users, &err);
-    if (rc == 0 && up.services.users.why_not[0]) {
-        (void)fprintf(stderr, "  users      note     services stay %s: %s\n",
-                      geteuid() == 0 ? "root" : "who you are", up.services.users.why_not);
-    }
     rc = rc < 0 ? rc : start_all(&up, &err);
     if (rc < 0) {
         int code = cli_fail(cli, &err);

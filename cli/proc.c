@@ -24,6 +24,28 @@
 #define PROC_KILL_WAIT_MS 5000
 #define TAIL_BYTES_MAX 8192
 
+int proc_become(uid_t uid, gid_t gid, const gid_t extra_gids[PROC_GIDS_MAX])
+{
+    size_t n = 0;
+    gid_t gids[PROC_GIDS_MAX];
+    for (int i = 0; i < PROC_GIDS_MAX; i++) {
+        if (extra_gids[i]) {
+            gids[n++] = extra_gids[i];
+        }
+    }
+    return setgroups(n, gids) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ||
+                   prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0
+               ? -1
+               : 0;
+}
+
+static int pass(int fd, const char *env)
+{
+    char number[16];
+    (void)snprintf(number, sizeof number, "%d", fd);
+    return fcntl(fd, F_SETFD, 0) < 0 || setenv(env, number, 1) < 0 ? -1 : 0;
+}
+
 /* In the child. Returns only on failure, with errno set. */
 static void child_exec(const struct spawn_opts *o, pid_t parent, int in_fd, int out_fd, int err_fd)
 {
@@ -38,8 +60,8 @@ static void child_exec(const struct spawn_opts *o, pid_t parent, int in_fd, int 
         (err_fd >= 0 && dup2(err_fd, 2) < 0)) {
         return;
     }
-    if (o->uid != PROC_KEEP_USER && (setgroups(o->extra_gid ? 1 : 0, &o->extra_gid) < 0 ||
-                                     setgid(o->gid) < 0 || setuid(o->uid) < 0)) {
+    if ((o->uid != PROC_KEEP_USER && proc_become(o->uid, o->gid, o->extra_gids) < 0) ||
+        (o->fd_env && pass(o->pass_fd, o->fd_env) < 0)) {
         return;
     }
     if (o->cwd && chdir(o->cwd) < 0) {

@@ -10,6 +10,7 @@
 
 #define PROC_NAME_MAX 32
 #define PROC_RECORDS_MAX 64
+#define PROC_GIDS_MAX 2
 #define PROC_KEEP_USER ((uid_t)-1)
 
 struct spawn_opts {
@@ -17,12 +18,15 @@ struct spawn_opts {
     const char *log_path; /* stdout and stderr are appended there; NULL: inherited */
     const char *cwd;      /* NULL: stay */
     const char *input;    /* text for stdin (at most PIPE_BUF bytes); NULL: /dev/null */
-    uid_t uid;            /* PROC_KEEP_USER or who to become, with gid and no other groups */
+    uid_t
+        uid; /* PROC_KEEP_USER or who to become, for good (no_new_privs), with gid and extra_gids */
     gid_t gid;
-    gid_t extra_gid;  /* with uid: a further group; 0: none */
-    int death_signal; /* sent when the caller dies; 0: none */
-    bool own_group;   /* a process group of its own: the terminal's Ctrl-C does not reach it */
-    bool out_to_err;  /* stdout goes to our stderr (progress) when log_path is NULL */
+    gid_t extra_gids[PROC_GIDS_MAX]; /* further groups; 0: none */
+    const char *fd_env; /* the child's environment names pass_fd by this; NULL: none is passed */
+    int pass_fd;        /* open in the child, under the same number */
+    int death_signal;   /* sent when the caller dies; 0: none */
+    bool own_group;     /* a process group of its own: the terminal's Ctrl-C does not reach it */
+    bool out_to_err;    /* stdout goes to our stderr (progress) when log_path is NULL */
 };
 
 /* Fork and exec; returns once exec has succeeded. All signals are unblocked in the child, fds are
@@ -34,6 +38,10 @@ MUST_CHECK int proc_run(const struct spawn_opts *o, struct err *err);
  * timeout_ms. As proc_run. */
 MUST_CHECK int proc_capture(char *const *argv, int64_t timeout_ms, char *out, size_t room,
                             struct err *err);
+
+/* This process becomes that user, without a way back: no other groups, no capability, nothing to
+ * gain by an exec. extra_gids: 0 = none. 0, or -1 with errno. For a child of its own. */
+MUST_CHECK int proc_become(uid_t uid, gid_t gid, const gid_t extra_gids[PROC_GIDS_MAX]);
 
 /* 0 when there is no such process, or it is a zombie. */
 uint64_t proc_start_time(pid_t pid);

@@ -12,7 +12,10 @@
 
 #include "cli/cli.h"
 #include "cli/proc.h"
+#include "cli/users.h"
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/secret_key.h"
 
 struct service_row {
     const char *name;
@@ -100,11 +103,28 @@ static void own_args(const struct services *s, const char *name, char **argv)
     argv[3] = NULL;
 }
 
+/* The file is root's alone. Without a good one the service says so to who needs it. */
+static void pass_key(const struct services *s, enum service_id id, int *ret_fd,
+                     struct spawn_opts *o)
+{
+    struct err err;
+    if (id != SVC_SCHEDULER && id != SVC_WORKER) {
+        return;
+    }
+    if (secret_key_open(s->config, true, ret_fd, &err) < 0) {
+        (void)fprintf(stderr, "brood: %s: no job with secrets can run: %s\n", table[id].name,
+                      err.text);
+        return;
+    }
+    o->fd_env = SECRET_KEY_FD_ENV;
+    o->pass_fd = *ret_fd;
+}
+
 int service_start(struct services *s, enum service_id id, struct err *err)
 {
     const struct service_row *row = &table[id];
     struct service *svc = &s->all[id];
-    char *args[SERVICE_ARGS_MAX], log[PATH_MAX], who[64];
+    char *args[SERVICE_ARGS_MAX], log[PATH_MAX], who[USERS_TEXT_MAX];
     struct spawn_opts o = { .argv = args,
                             .log_path = log,
                             .uid = PROC_KEEP_USER,
@@ -131,16 +151,19 @@ int service_start(struct services *s, enum service_id id, struct err *err)
         }
     }
     const struct user *user = &s->users.of[id];
+    cleanup_close int key = -1;
     if (id == SVC_VMPOOL && user->uid != PROC_KEEP_USER) {
         /* it starts as root, forks its privileged part, and becomes that user itself */
-        (void)snprintf(who, sizeof who, "--user=%u:%u", (unsigned)user->uid, (unsigned)user->gid);
+        users_text(user, who);
         args[4] = who;
         args[5] = NULL;
     } else if (id == SVC_POSTGRES) {
-        o.extra_gid = s->users.own ? user->gid : 0;
+        o.extra_gids[0] = s->users.own ? user->gid : 0;
     } else if (user->uid != PROC_KEEP_USER) {
         o.uid = user->uid;
         o.gid = user->gid;
+        memcpy(o.extra_gids, user->extra_gids, sizeof o.extra_gids);
+        pass_key(s, id, &key, &o);
     }
     svc->wanted = true;
     svc->started_ms = mono_ms();

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 #include "cli/pgserver.h"
+#include "cli/proc.h"
 #include "common/base/config.h"
 
 #define SERVICE_ARGS_MAX 32
@@ -22,6 +23,7 @@ enum service_id { SVC_POSTGRES, SVC_REDIS, SVC_VMPOOL, SVC_SCHEDULER, SVC_WORKER
 struct user {
     uid_t uid; /* PROC_KEEP_USER: stays */
     gid_t gid;
+    gid_t extra_gids[PROC_GIDS_MAX]; /* 0: none */
 };
 
 /* users.h says who */
@@ -29,7 +31,8 @@ struct users {
     struct user
         of[SVC_COUNT]; /* Postgres: uid kept (pgserver.h finds it), gid the group it joins */
     bool own;          /* at least one changes */
-    char why_not[160]; /* for people, when one does not */
+    char staying[64];  /* names of those that stay root though they should not */
+    char why_not[240]; /* for people: why the last of these does */
 };
 
 struct service {

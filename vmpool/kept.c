@@ -195,7 +195,8 @@ int kept_write(const char *home, const struct layer_source *from, struct kept_ma
     (void)snprintf(dir, sizeof dir, "%s/kept/tmp.%d.%u", home, (int)getpid(),
                    atomic_fetch_add(&serial, 1));
     remove_folder(dir);
-    if (mkdir(dir, 0750) < 0) {
+    /* The worker, another user of the folder's group, removes what was not used for longest. */
+    if (mkdir(dir, 0770) < 0 || chmod(dir, 0770) < 0) {
         return err_sys(err, "mkdir %s", dir);
     }
     int rc = fill(home, dir, from, m, ret_id, err);

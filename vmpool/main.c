@@ -35,6 +35,7 @@ struct arguments {
     const char *home, *config, *command, *name;
     uid_t uid; /* whom to become; 0: nobody else */
     gid_t gid;
+    gid_t states_gid; /* a further group, that of HOME/kept; 0: none */
     bool check, json;
 };
 
@@ -46,8 +47,10 @@ static const struct argp_option options[] = {
     { "config", OPT_CONFIG, "FILE", 0, "a further configuration file", 0 },
     { "check", OPT_CHECK, 0, 0, "check the configuration, print it, and exit", 0 },
     { "json", OPT_JSON, 0, 0, "probe: print JSON", 0 },
-    { "user", OPT_USER, "UID:GID", 0,
-      "become this user once the privileged part is forked; the home must be his to use", 0 },
+    { "user", OPT_USER, "UID:GID[:GID]", 0,
+      "become this user once the privileged part is forked, of the second group too; the home must "
+      "be his to use",
+      0 },
     { 0 }
 };
 
@@ -68,13 +71,15 @@ static error_t parse(int key, char *arg, struct argp_state *state)
         a->json = true;
         return 0;
     case OPT_USER: {
-        unsigned uid, gid;
-        char end;
-        if (sscanf(arg, "%u:%u%c", &uid, &gid, &end) != 2 || uid == 0) {
-            argp_error(state, "--user: must be UID:GID, as numbers, and not root");
+        unsigned uid, gid, more = 0;
+        char colon, end;
+        int n = sscanf(arg, "%u:%u%c%u%c", &uid, &gid, &colon, &more, &end);
+        if ((n != 2 && (n != 4 || colon != ':')) || uid == 0) {
+            argp_error(state, "--user: must be UID:GID[:GID], as numbers, and not root");
         }
         a->uid = uid;
         a->gid = gid;
+        a->states_gid = more;
         return 0;
     }
     case ARGP_KEY_ARG:
@@ -229,12 +234,13 @@ static int start_jailer(const struct config *c, bool kvm, int *ret_fd, struct ja
     return 0;
 }
 
-/* For good: no capability, no other group, nothing to gain by an exec. */
-static int become(uid_t uid, gid_t gid, struct err *err)
+/* For good: no capability, no group but those said, nothing to gain by an exec. */
+static int become(const struct arguments *a, struct err *err)
 {
-    if (setgroups(0, NULL) < 0 || setresgid(gid, gid, gid) < 0 || setresuid(uid, uid, uid) < 0 ||
+    if (setgroups(a->states_gid ? 1 : 0, &a->states_gid) < 0 ||
+        setresgid(a->gid, a->gid, a->gid) < 0 || setresuid(a->uid, a->uid, a->uid) < 0 ||
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
-        return err_sys(err, "become user %u", (unsigned)uid);
+        return err_sys(err, "become user %u", (unsigned)a->uid);
     }
     return 0;
 }
@@ -266,7 +272,7 @@ static int run(const struct arguments *a, const struct config *c, struct app *ap
         (rc = start_jailer(c, host.kvm, &app->jailer_fd, &hello, err)) < 0) {
         return rc;
     }
-    if (a->uid && (rc = become(a->uid, a->gid, err)) < 0) {
+    if (a->uid && (rc = become(a, err)) < 0) {
         return rc;
     }
     log_protections(&hello);

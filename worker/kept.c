@@ -87,10 +87,12 @@ static bool is_here(const struct kept *k, const char *id)
     return access(path, R_OK) == 0;
 }
 
+/* The folder's time is that of the last use: its files may be another user's, and are not written
+ * again. */
 static void touch(const struct kept *k, const char *id)
 {
     char path[PATH_BYTES];
-    path_of(k, id, "manifest.json", path);
+    path_of(k, id, NULL, path);
     (void)utimensat(AT_FDCWD, path, NULL, 0);
 }
 
@@ -178,7 +180,7 @@ static int list_folders(const struct kept *k, struct folder *folders, int64_t *r
     int n = 0;
     while (dir && n < FOLDERS_MAX && (e = readdir(dir))) {
         struct object_id id;
-        struct stat layer, manifest;
+        struct stat layer, manifest, folder;
         struct err ignored;
         if (object_id_parse(&id, e->d_name, &ignored) < 0) {
             continue;
@@ -186,9 +188,11 @@ static int list_folders(const struct kept *k, struct folder *folders, int64_t *r
         path_of(k, id.hex, "layer", path);
         bool there = stat(path, &layer) == 0;
         path_of(k, id.hex, "manifest.json", path);
-        if (there && stat(path, &manifest) == 0) {
+        there = there && stat(path, &manifest) == 0;
+        path_of(k, id.hex, NULL, path);
+        if (there && stat(path, &folder) == 0) {
             memcpy(folders[n].id, id.hex, sizeof id.hex);
-            folders[n].used_s = (int64_t)manifest.st_mtim.tv_sec;
+            folders[n].used_s = (int64_t)folder.st_mtim.tv_sec;
             folders[n].bytes = (int64_t)layer.st_size + (int64_t)manifest.st_size;
             *ret_bytes += folders[n++].bytes;
         }
@@ -231,8 +235,9 @@ static void trim(struct kept *k)
 
 /* ---- fetching ---- */
 
-/* vmpool reads and writes the folder as a user of its own, which HOME/snapshots belongs to. Where
- * that is us, or we may not give files away, there is nothing to do. */
+/* vmpool reads and writes the folder as a user of its own, which HOME/snapshots belongs to. We may
+ * not give files away unless we are root; then the group does: HOME/kept has one that both are of,
+ * and a new folder in it gets that (cli/users.h). */
 static void give_to_vmpool(const struct kept *k, const char *path)
 {
     char snapshots[PATH_BYTES];
@@ -268,7 +273,7 @@ static int fetch_state(struct kept *k, const char *id, const char *layer, struct
     (void)snprintf(tmp, sizeof tmp, "get.%d", (int)getpid()); /* one at a time, by the lock */
     remove_folder(k, tmp);
     path_of(k, tmp, NULL, path);
-    if (mkdir(path, 0750) < 0) {
+    if (mkdir(path, 0770) < 0 || chmod(path, 0770) < 0) {
         return err_sys(err, "mkdir %s", path);
     }
     give_to_vmpool(k, path);
@@ -373,8 +378,12 @@ static int add_below(struct kept *k, const char *parent, const struct snapshot_r
         return 0; /* it is whole */
     }
     if (from && strcmp(from->digest, parent) == 0) {
+        /* The new state needs them also when the old one's row goes before its own is there: what
+         * is still on this disk is put again, which keeps it from a sweep. */
         for (int i = 0; rc == 0 && i < from->n_layers; i++) {
-            rc = add_layer(row, from->layers[i], err);
+            rc = i % 2 == 0 && is_here(k, from->layers[i]) ? upload(k, from->layers[i], &base, err)
+                                                           : 0;
+            rc = rc < 0 ? rc : add_layer(row, from->layers[i], err);
         }
         return rc;
     }

@@ -139,6 +139,7 @@ static int load_env(struct config *c, struct err *err)
     static const char *const not_settings[] = { "BROOD_HOME",  "BROOD_CONFIG",
                                                 "BROOD_BUILD", "BROOD_TEMPLATES",
                                                 "BROOD_LOGS",  "BROOD_RUN_DIR",
+                                                "BROOD_SECRETS_FD",
                                                 NULL };
     for (char **e = environ; *e; e++) {
         const char *eq = strchr(*e, '=');

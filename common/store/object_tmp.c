@@ -38,7 +38,13 @@ static void sweep(const char *tmp)
 void object_keep_owner(const char *path, const char *parent)
 {
     struct stat st;
-    if (geteuid() == 0 && stat(parent, &st) == 0 && st.st_uid != 0) {
+    if (stat(parent, &st) < 0) {
+        return;
+    }
+    if (st.st_mode & S_ISGID) {
+        (void)!chmod(path, st.st_mode & 02770);
+    }
+    if (geteuid() == 0 && st.st_uid != 0) {
         (void)!lchown(path, st.st_uid, st.st_gid);
     }
 }

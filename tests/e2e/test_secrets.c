@@ -2,9 +2,14 @@
  * outputs: on the host, and in no machine (case_B091 looks for them as a job may; here in branches
  * and files). */
 #include <criterion/criterion.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <grp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "common/base/cleanup.h"
 #include "common/base/id.h"
@@ -188,4 +193,135 @@ Test(secrets, expected_outputs_stay_on_the_host)
     cr_expect(strstr(text, "done"), "%s", text);
     json_decref(results);
     json_decref(jobs);
+}
+
+/* ---- whom the services run as ---- */
+
+#define GROUPS_MAX 8
+
+struct who {
+    uid_t uid[4]; /* real, effective, saved, of the file system */
+    gid_t gid, groups[GROUPS_MAX];
+    int n_groups;
+    unsigned long long caps[4]; /* permitted, effective, inheritable, ambient */
+    int no_new_privs;
+};
+
+static const char *field(const struct buf *b, const char *name)
+{
+    const char *at = strstr(b->data, name);
+    cr_assert_not_null(at, "%s", name);
+    return at + strlen(name);
+}
+
+static struct who who_is(pid_t pid)
+{
+    static const char *const caps[] = { "\nCapPrm:", "\nCapEff:", "\nCapInh:", "\nCapAmb:" };
+    cleanup_buf struct buf b;
+    struct err err;
+    struct who w = { .n_groups = 0 };
+    char path[64], *end;
+    (void)snprintf(path, sizeof path, "/proc/%d/status", (int)pid);
+    buf_init(&b, 65536);
+    cr_assert_eq(buf_read_file(&b, path, &err), 0, "%s", err.text);
+    cr_assert_eq(
+        sscanf(field(&b, "\nUid:"), "%u %u %u %u", &w.uid[0], &w.uid[1], &w.uid[2], &w.uid[3]), 4);
+    w.gid = (gid_t)strtoul(field(&b, "\nGid:"), NULL, 10);
+    const char *p = field(&b, "\nGroups:");
+    for (; w.n_groups < GROUPS_MAX && *p != '\n'; p = end) {
+        unsigned long g = strtoul(p, &end, 10);
+        if (end == p) {
+            break;
+        }
+        w.groups[w.n_groups++] = (gid_t)g;
+        end += strspn(end, " ");
+    }
+    for (int i = 0; i < 4; i++) {
+        w.caps[i] = strtoull(field(&b, caps[i]), NULL, 16);
+    }
+    w.no_new_privs = (int)strtol(field(&b, "\nNoNewPrivs:"), NULL, 10);
+    return w;
+}
+
+/* errno of the try as that user; 0: it went well. */
+static int opens(const struct who *w, const char *path, int flags)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        int fd = setgroups((size_t)w->n_groups, w->groups) < 0 ||
+                         setresgid(w->gid, w->gid, w->gid) < 0 ||
+                         setresuid(w->uid[0], w->uid[0], w->uid[0]) < 0
+                     ? -1
+                     : open(path, flags | O_CLOEXEC);
+        _exit(fd < 0 ? errno : 0);
+    }
+    cr_assert_eq(waitpid(pid, &status, 0), pid);
+    cr_assert(WIFEXITED(status));
+    return WEXITSTATUS(status);
+}
+
+static pid_t pid_of(const char *service)
+{
+    cleanup_e2e_run struct e2e_run r;
+    E2E_BROOD(&r, E2E_SHORT_MS, "status", "--json");
+    json_t *s = json_loads(r.out.data ? r.out.data : "", 0, NULL), *p;
+    pid_t pid = 0;
+    size_t i;
+    json_array_foreach(e2e_at(s, "processes"), i, p)
+    {
+        const char *is = json_string_value(json_object_get(p, "name"));
+        if (is && strcmp(is, service) == 0) {
+            pid = (pid_t)json_integer_value(json_object_get(p, "pid"));
+        }
+    }
+    json_decref(s);
+    cr_assert_gt(pid, 1, "%s: %s", service, r.err.data);
+    return pid;
+}
+
+enum { REDIS, VMPOOL, SCHEDULER, WORKER, N_SERVICES };
+
+Test(users, each_service_is_its_own_and_only_two_have_the_key)
+{
+    static const char *const names[] = { "redis", "vmpool", "scheduler", "worker" };
+    struct who w[N_SERVICES];
+    char key[1200], objects[1200], kept[1200], memory[64];
+    const char *home = e2e_config()->home;
+    if (geteuid() != 0) {
+        cr_skip("brood up is not root here");
+    }
+    w[0] = (struct who){ .uid = { config_uids(e2e_config()) }, .gid = config_uids(e2e_config()) };
+    (void)snprintf(kept, sizeof kept, "%s/.", home);
+    if (opens(&w[0], kept, O_PATH) != 0) {
+        cr_skip("a home that no other user reaches: the services stay root");
+    }
+    for (int i = 0; i < N_SERVICES; i++) {
+        w[i] = who_is(pid_of(names[i]));
+        for (int k = 0; k < 4; k++) {
+            cr_expect(w[i].uid[k] != 0 && w[i].uid[k] == w[i].uid[0], "%s: uid %u", names[i],
+                      (unsigned)w[i].uid[k]);
+            cr_expect_eq(w[i].caps[k], 0, "%s: capabilities %llx", names[i], w[i].caps[k]);
+        }
+        cr_expect_eq(w[i].no_new_privs, 1, "%s", names[i]);
+        for (int k = 0; k < i; k++) {
+            cr_expect_neq(w[i].uid[0], w[k].uid[0], "%s and %s", names[i], names[k]);
+        }
+    }
+    (void)snprintf(key, sizeof key, "%s/secrets.key", home);
+    (void)snprintf(objects, sizeof objects, "%s/objects", home);
+    (void)snprintf(kept, sizeof kept, "%s/kept", home);
+    struct stat st;
+    cr_assert_eq(stat(key, &st), 0, "brood up makes it");
+    cr_expect(st.st_uid == 0 && (st.st_mode & 07777) == 0600, "mode %o", st.st_mode & 07777);
+    for (int i = 0; i < N_SERVICES; i++) {
+        bool stores = i == SCHEDULER || i == WORKER, states = i == VMPOOL || i == WORKER;
+        cr_expect_eq(opens(&w[i], key, O_RDONLY), EACCES, "%s: the file is root's", names[i]);
+        cr_expect_eq(opens(&w[i], objects, O_RDONLY), stores ? 0 : EACCES, "%s", names[i]);
+        cr_expect_eq(opens(&w[i], kept, O_RDONLY), states ? 0 : EACCES, "%s", names[i]);
+        (void)snprintf(memory, sizeof memory, "/proc/%d/mem", (int)pid_of("worker"));
+        if (i != WORKER) {
+            cr_expect_eq(opens(&w[i], memory, O_RDONLY), EACCES, "%s", names[i]);
+        }
+    }
 }

@@ -1,4 +1,5 @@
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -153,8 +154,46 @@ Test(secrets, the_key_is_made_once_and_is_nobody_elses)
     cr_assert(stat(path, &st) == 0 && (st.st_mode & 0777) == 0600);
     cr_assert_eq(chmod(path, 0640), 0);
     cr_expect_eq(secret_key_load(&c, true, b, &err), -ERR_INVALID);
+    int none = -1;
+    cr_expect_eq(secret_key_open(&c, true, &none, &err), -ERR_INVALID);
+    cr_expect_eq(none, -1);
     cr_assert(chmod(path, 0600) == 0 && truncate(path, 31) == 0);
     cr_expect_eq(secret_key_load(&c, true, b, &err), -ERR_INVALID);
+    (void)unlink(path);
+    (void)rmdir(dir);
+}
+
+/* As a service whose user may not read the file: by the descriptor, however often, wherever its
+ * position is, and without a look at the path. */
+Test(secrets, the_key_by_a_descriptor)
+{
+    static struct config c;
+    uint8_t a[SECRET_KEY_BYTES], b[SECRET_KEY_BYTES];
+    char dir[] = "/tmp/brood-test-key-XXXXXX", path[64], number[16];
+    int fd = -1;
+    cr_assert(mkdtemp(dir));
+    (void)snprintf(c.home, sizeof c.home, "%s", dir);
+    (void)snprintf(path, sizeof path, "%s/secrets.key", dir);
+    cr_assert_eq(secret_key_load(&c, true, a, &err), 0, "%s", err.text);
+    cr_assert_eq(secret_key_open(&c, false, &fd, &err), 0, "%s", err.text);
+    cr_expect(fcntl(fd, F_GETFD) & FD_CLOEXEC);
+    (void)snprintf(number, sizeof number, "%d", fd);
+    cr_assert(fcntl(fd, F_SETFD, 0) == 0 && setenv(SECRET_KEY_FD_ENV, number, 1) == 0);
+    (void)snprintf(c.home, sizeof c.home, "/nowhere");
+    for (int i = 0; i < 2; i++) {
+        memset(b, 0, sizeof b);
+        cr_assert_eq(secret_key_load(&c, false, b, &err), 0, "%s", err.text);
+        cr_expect_arr_eq(a, b, sizeof a);
+        cr_expect(fcntl(fd, F_GETFD) & FD_CLOEXEC, "it goes no further");
+        cr_assert_eq(lseek(fd, 7, SEEK_SET), 7);
+    }
+    cr_assert_eq(fchmod(fd, 0640), 0);
+    cr_expect_eq(secret_key_load(&c, false, b, &err), -ERR_INVALID);
+    (void)close(fd);
+    cr_expect_eq(secret_key_load(&c, false, b, &err), -ERR_INVALID, "closed: no descriptor");
+    cr_assert_eq(setenv(SECRET_KEY_FD_ENV, "x", 1), 0);
+    cr_expect_eq(secret_key_load(&c, false, b, &err), -ERR_INVALID);
+    (void)unsetenv(SECRET_KEY_FD_ENV);
     (void)unlink(path);
     (void)rmdir(dir);
 }
