@@ -11,9 +11,10 @@
 #include "common/base/log.h"
 #include "common/base/outage.h"
 #include "common/store/queue.h"
+#include "worker/claims.h"
 #include "worker/commit.h"
 
-#define CLAIMS_MAX (1024 + COMMIT_CLAIMS_MAX) /* those of the slots, of the committer */
+#define CLAIMS_MAX (1024 + CLAIMS_READ_MAX + COMMIT_CLAIMS_MAX) /* of slots, waiting, committer */
 #define BEATS_TO_LIVE 3
 
 struct heartbeat {
@@ -33,7 +34,8 @@ struct heartbeat {
 
 static int renew(struct heartbeat *h, struct err *err)
 {
-    static_assert(CLAIMS_MAX >= 1024 + COMMIT_CLAIMS_MAX, "every claim is renewed");
+    static_assert(CLAIMS_MAX >= 1024 + CLAIMS_READ_MAX + COMMIT_CLAIMS_MAX,
+                  "every claim is renewed");
     int n = inflight_list(h->inflight, h->claims, CLAIMS_MAX);
     static const char *ids[CLAIMS_MAX]; /* one heartbeat a process */
     static bool owned[CLAIMS_MAX];

@@ -21,6 +21,7 @@ enum state_is { STATE_HERE, STATE_WRITING, STATE_LENT, STATE_KEPT, STATE_UNFIT }
 
 struct state { /* of an inner node */
     enum state_is is;
+    bool kept;                /* the job keeps the same bytes: they stay when it ends */
     struct snapshot_row *row; /* LENT, KEPT */
 };
 
@@ -108,6 +109,7 @@ static void set_row(struct help *h, int node, enum state_is is, const struct sna
 
 void help_has_state(struct help *h, int node, const struct snapshot_row *row)
 {
+    h->states[node].kept = true;
     if (h->states[node].is == STATE_HERE) {
         set_row(h, node, STATE_KEPT, row);
     }
@@ -361,7 +363,7 @@ void help_free(struct help *h)
         queue_close(&h->queue);
     }
     for (int i = 0; i < h->tree->n; i++) {
-        if (h->states[i].is == STATE_LENT) {
+        if (h->states[i].is == STATE_LENT && !h->states[i].kept) {
             kept_lend_end(h->slot->shared->kept, h->states[i].row);
         }
         free(h->states[i].row);

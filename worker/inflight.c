@@ -80,6 +80,31 @@ struct inflight_ref inflight_add(struct inflight *f, const char *stream_id, cons
     return ref;
 }
 
+/* With the lock held. */
+static void wake(const struct entry *e)
+{
+    if (e->abort_fd >= 0) {
+        uint64_t one = 1;
+        ssize_t n = write(e->abort_fd, &one, sizeof one);
+        assert(n == sizeof one);
+        (void)n;
+    }
+}
+
+void inflight_enter_slot(struct inflight *f, struct inflight_ref ref, int abort_fd)
+{
+    (void)pthread_mutex_lock(&f->lock);
+    struct entry *e = find(f, ref);
+    if (e) {
+        e->abort_fd = abort_fd;
+        e->since_us = mono_us();
+        if (e->lost || e->cancelled) {
+            wake(e);
+        }
+    }
+    (void)pthread_mutex_unlock(&f->lock);
+}
+
 void inflight_leave_slot(struct inflight *f, struct inflight_ref ref)
 {
     (void)pthread_mutex_lock(&f->lock);
@@ -99,17 +124,6 @@ void inflight_remove(struct inflight *f, struct inflight_ref ref)
         f->count--;
     }
     (void)pthread_mutex_unlock(&f->lock);
-}
-
-/* With the lock held. */
-static void wake(const struct entry *e)
-{
-    if (e->abort_fd >= 0) {
-        uint64_t one = 1;
-        ssize_t n = write(e->abort_fd, &one, sizeof one);
-        assert(n == sizeof one);
-        (void)n;
-    }
 }
 
 bool inflight_cancel(struct inflight *f, const char *job_id)

@@ -28,10 +28,13 @@ struct inflight;
 
 struct inflight *inflight_new(int max);
 void inflight_free(struct inflight *f);
-/* abort_fd: eventfd to write when the claim is lost while a slot runs it. The table is large enough
- * by construction (asserted). */
+/* abort_fd: eventfd to write when the claim is lost while a slot runs it; -1: none does. The table
+ * is large enough by construction (asserted). */
 struct inflight_ref inflight_add(struct inflight *f, const char *stream_id, const char *job_id,
                                  int attempt, int abort_fd);
+/* A claim that was added with abort_fd -1 begins to run in a slot. What it missed (lost, cancelled)
+ * wakes the slot now. */
+void inflight_enter_slot(struct inflight *f, struct inflight_ref ref, int abort_fd);
 /* The slot is done with it (its abort_fd will not be written any more); the claim stays held. */
 void inflight_leave_slot(struct inflight *f, struct inflight_ref ref);
 void inflight_remove(struct inflight *f, struct inflight_ref ref);

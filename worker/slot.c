@@ -66,12 +66,15 @@ static void *slot_main(void *arg)
             continue;
         }
         struct claim claim = { 0 };
+        struct inflight_ref ref;
         struct err err = { 0 };
         /* A job that is there as soon as the last one has ended means a backlog. */
         bool saturated = had_job;
         int64_t wait_ms = had_job ? 0 : HELP_LOOK_MS;
         had_job = false;
-        int rc = claims_take(s->shared->claims, &s->queue, s->shared->name, wait_ms, &claim, &err);
+        drain_abort(s); /* before a claim, whose news may come at once */
+        int rc = claims_take(s->shared->claims, &s->queue, s->shared->name, wait_ms, s->abort_fd,
+                             &claim, &ref, &err);
         if (rc < 0) {
             trouble(s->shared, "slots wait for Redis", &err);
             continue;
@@ -85,15 +88,12 @@ static void *slot_main(void *arg)
             }
         }
         (void)atomic_fetch_add(&s->shared->busy, 1);
-        drain_abort(s);
         if (rc == 0) {
             help_run(s, &ticket);
             had_job = true;
             (void)atomic_fetch_sub(&s->shared->busy, 1);
             continue;
         }
-        struct inflight_ref ref = inflight_add(s->shared->inflight, claim.stream_id, claim.job_id,
-                                               claim.attempt, s->abort_fd);
         job_run(s, &claim, ref, saturated); /* takes the claim and the place */
         s->holds_place = false;
         had_job = true;

@@ -55,10 +55,10 @@ int worker_start(const struct config *config, job_script script, struct worker *
     w->shared.config = config;
     w->shared.name = w->name;
     w->shared.slots = slots;
-    w->shared.claims = claims_new();
     w->shared.script = script;
     w->shared.park = hot_park_new(config, slots);
-    w->shared.inflight = inflight_new(slots + COMMIT_CLAIMS_MAX);
+    w->shared.inflight = inflight_new(slots + CLAIMS_READ_MAX + COMMIT_CLAIMS_MAX);
+    w->shared.claims = claims_new(w->shared.inflight);
     int rc = open_objects(config, &w->shared.objects, err);
     w->shared.kept = kept_new(config, w->shared.objects);
     if (rc == 0 && w->shared.objects) {
@@ -104,13 +104,15 @@ bool worker_drained(struct worker *w)
 static void give_back_claims(struct worker *w)
 {
     struct claim claim;
-    while (w->shared.claims && claims_left(w->shared.claims, &claim)) {
+    struct inflight_ref ref;
+    while (claims_left(w->shared.claims, &claim, &ref)) {
         if (!w->shared.committer || !commit_reserve(w->shared.committer, 0)) {
+            inflight_remove(w->shared.inflight, ref);
             claim_done(&claim); /* it expires */
             continue;
         }
         struct commit_entry *e = commit_entry_new();
-        e->ref = inflight_add(w->shared.inflight, claim.stream_id, claim.job_id, claim.attempt, -1);
+        e->ref = ref;
         e->claim = claim;
         e->failed = true;
         e->cause = RETRY_GIVEN_BACK;
@@ -138,9 +140,9 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
     pending_stop(w->shared.pending);
+    claims_free(w->shared.claims);
     inflight_free(w->shared.inflight);
     kept_free(w->shared.kept);
-    claims_free(w->shared.claims);
     object_store_free(w->shared.objects);
     free(w->slots);
     free(w);
