@@ -10,9 +10,11 @@
 #include "cli/proc.h"
 #include "cli/progress.h"
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/store/jobs.h"
 #include "common/store/leader.h"
 #include "common/store/ledger.h"
+#include "common/store/sweep.h"
 #include "common/store/tenants.h"
 
 #define WORKERS_MAX 256
@@ -110,6 +112,23 @@ static void add_leader(struct report *r, struct pg *pg)
     (void)json_object_set_new(lag, "unsealed_ms", age(oldest_ms));
 }
 
+static void add_sweep(struct report *r, struct pg *pg)
+{
+    struct err err;
+    struct sweep_view v;
+    if (store_sweep_view(pg, &v, &err) < 0) {
+        fault(r, "objects", &err);
+        return;
+    }
+    (void)json_object_set_new(
+        r->root, "objects",
+        json_pack("{s:I, s:I, s:I, s:I, s:I, s:o}", "sweep_passes", (json_int_t)v.passes,
+                  "sweep_rounds", (json_int_t)v.rounds, "looked_at", (json_int_t)v.looked,
+                  "removed", (json_int_t)v.removed, "removed_bytes", (json_int_t)v.removed_bytes,
+                  "last_sweep_ms",
+                  v.last_ms < 0 ? json_null() : json_integer(wall_ms() - v.last_ms)));
+}
+
 static void add_postgres(struct report *r)
 {
     struct err err;
@@ -132,6 +151,7 @@ static void add_postgres(struct report *r)
     (void)json_object_set_new(r->root, "queue", queue);
     add_tenants(r, &pg);
     add_leader(r, &pg);
+    add_sweep(r, &pg);
     json_t *latest = json_null();
     if (store_latest_batch(&pg, r->cli->config.tenant_default, &batch, &err) == 0 &&
         store_batch_counts(&pg, batch.text, &b, &err) == 0) {

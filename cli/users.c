@@ -20,7 +20,7 @@
 #include "common/store/queue.h"
 
 #define WALK_FDS 16
-#define OBJECT_NAMES_MAX 300 /* 256 folders and tmp are the most that ours can hold */
+#define OBJECT_NAMES_MAX 300 /* 256 folders, tmp and a lock are the most that ours holds */
 #define SHARED_MODE 02770    /* what is made in it gets its group */
 
 /* Of the home's block: the first id is the group of all services, the next ones are users. */
@@ -269,6 +269,7 @@ static bool is_ours(const char *path)
     bool ours = d && fstat(dirfd(d), &st) == 0 && st.st_uid == 0;
     for (int n = 0; ours && n < OBJECT_NAMES_MAX && (e = readdir(d)); n++) {
         ours = e->d_name[0] == '.' || strcmp(e->d_name, "tmp") == 0 ||
+               strcmp(e->d_name, "sweep.lock") == 0 ||
                (strlen(e->d_name) == 2 && strspn(e->d_name, "0123456789abcdef") == 2);
     }
     if (d) {

@@ -1,18 +1,13 @@
 #include "scheduler/keeper.h"
 
-#include <assert.h>
-#include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
-#include <time.h>
 
-#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/store/budgets.h"
 #include "common/store/ledger.h"
 #include "common/store/queue_ledger.h"
+#include "scheduler/ticker.h"
 
 #define HOURS_A_TURN 8 /* of storage, when many are to be caught up with */
 #define AWAY_MS 5000   /* a server is not there: look again after this */
@@ -23,19 +18,8 @@ struct keeper {
     struct queue queue;
     struct seal_state seal;
     bool open, told; /* told: that it cannot work */
-    pthread_t thread;
-    pthread_mutex_t lock;
-    pthread_cond_t wake;
-    bool stopping;
+    struct ticker ticker;
 };
-
-static bool stopping(struct keeper *k)
-{
-    (void)pthread_mutex_lock(&k->lock);
-    bool s = k->stopping;
-    (void)pthread_mutex_unlock(&k->lock);
-    return s;
-}
 
 static int keeper_connect(struct keeper *k, struct err *err)
 {
@@ -57,7 +41,7 @@ static int keeper_connect(struct keeper *k, struct err *err)
 static int seal(struct keeper *k, struct err *err)
 {
     int n = SEAL_TURN_MAX;
-    while (n == SEAL_TURN_MAX && !stopping(k)) {
+    while (n == SEAL_TURN_MAX && !ticker_stopping(&k->ticker)) {
         n = store_seal(&k->pg, &k->seal, err);
     }
     return n < 0 ? n : 0;
@@ -66,7 +50,7 @@ static int seal(struct keeper *k, struct err *err)
 static int charge(struct keeper *k, struct err *err)
 {
     int rc = 1;
-    for (int i = 0; rc == 1 && i < HOURS_A_TURN && !stopping(k); i++) {
+    for (int i = 0; rc == 1 && i < HOURS_A_TURN && !ticker_stopping(&k->ticker); i++) {
         rc = store_charge_storage(&k->pg, err);
     }
     return rc < 0 ? rc : 0;
@@ -101,36 +85,19 @@ static int turn(struct keeper *k, struct err *err)
     return rc < 0 ? rc : tell(k, err);
 }
 
-static void wait_ms(struct keeper *k, int64_t ms)
-{
-    int64_t at_us = mono_us() + ms * 1000;
-    struct timespec until = { .tv_sec = at_us / 1000000, .tv_nsec = at_us % 1000000 * 1000 };
-    (void)pthread_mutex_lock(&k->lock);
-    int rc = 0;
-    while (!k->stopping && rc == 0) {
-        rc = pthread_cond_timedwait(&k->wake, &k->lock, &until);
-    }
-    (void)pthread_mutex_unlock(&k->lock);
-}
-
-static void *run(void *arg)
+static int64_t run(void *arg)
 {
     struct keeper *k = arg;
-    while (!stopping(k)) {
-        struct err err;
-        int rc = turn(k, &err);
-        if (rc < 0 && !k->told) {
-            log_warn("the ledger is not looked after", "reason", err.text);
-        } else if (rc >= 0 && k->told) {
-            log_info("the ledger is looked after again");
-        }
-        k->told = rc < 0;
-        k->open = k->open && rc >= 0;
-        wait_ms(k, rc < 0 ? AWAY_MS : KEEPER_TURN_MS);
+    struct err err;
+    int rc = turn(k, &err);
+    if (rc < 0 && !k->told) {
+        log_warn("the ledger is not looked after", "reason", err.text);
+    } else if (rc >= 0 && k->told) {
+        log_info("the ledger is looked after again");
     }
-    pg_close(&k->pg);
-    queue_close(&k->queue);
-    return NULL;
+    k->told = rc < 0;
+    k->open = k->open && rc >= 0;
+    return rc < 0 ? AWAY_MS : KEEPER_TURN_MS;
 }
 
 int keeper_start(const struct config *config, struct keeper **ret_keeper, struct err *err)
@@ -140,17 +107,10 @@ int keeper_start(const struct config *config, struct keeper **ret_keeper, struct
         abort();
     }
     k->config = config;
-    pthread_condattr_t attr;
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    (void)pthread_mutex_init(&k->lock, NULL);
-    (void)pthread_cond_init(&k->wake, &attr);
-    (void)pthread_condattr_destroy(&attr);
-    int rc = pthread_create(&k->thread, NULL, run, k);
-    if (rc != 0) {
+    int rc = ticker_start(&k->ticker, run, k, err);
+    if (rc < 0) {
         free(k);
-        errno = rc;
-        return err_sys(err, "the keeper's thread");
+        return rc;
     }
     *ret_keeper = k;
     return 0;
@@ -161,12 +121,8 @@ void keeper_stop(struct keeper *k)
     if (!k) {
         return;
     }
-    (void)pthread_mutex_lock(&k->lock);
-    k->stopping = true;
-    (void)pthread_cond_signal(&k->wake);
-    (void)pthread_mutex_unlock(&k->lock);
-    (void)pthread_join(k->thread, NULL);
-    (void)pthread_cond_destroy(&k->wake);
-    (void)pthread_mutex_destroy(&k->lock);
+    ticker_stop(&k->ticker);
+    pg_close(&k->pg);
+    queue_close(&k->queue);
     free(k);
 }

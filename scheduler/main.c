@@ -10,6 +10,7 @@
 #include "common/base/log.h"
 #include "scheduler/keeper.h"
 #include "scheduler/scheduler.h"
+#include "scheduler/sweeper.h"
 
 struct options {
     const char *home, *config;
@@ -110,7 +111,12 @@ int main(int argc, char **argv)
         scheduler_done(&s);
         return 1;
     }
+    struct sweeper *sweeper = NULL;
+    if (sweeper_start(&config, &sweeper, &err) < 0) {
+        log_error("no sweeper", "error", err.text); /* disk space only */
+    }
     scheduler_run(&s, &stop);
+    sweeper_stop(sweeper);
     keeper_stop(keeper);
     scheduler_done(&s);
     return 0;

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/store/object_internal.h"
 
 static_assert(sizeof(struct object_id) == OBJECT_HEX + 1, "an id is its text");
@@ -51,8 +52,12 @@ int object_store_open(struct object_store **ret_store, const struct object_optio
     if (sodium_init() < 0) {
         return err_set(err, ERR_INTERNAL, "libsodium does not start");
     }
-    return options->driver == OBJECT_S3 ? object_s3_open(ret_store, options, err)
-                                        : object_dir_open(ret_store, options, err);
+    int rc = options->driver == OBJECT_S3 ? object_s3_open(ret_store, options, err)
+                                          : object_dir_open(ret_store, options, err);
+    if (rc == 0) {
+        (*ret_store)->renew_after_ms = options->renew_after_s * 1000;
+    }
+    return rc;
 }
 
 void object_store_free(struct object_store *s)
@@ -277,6 +282,17 @@ int object_exists(struct object_store *s, const struct object_id *id, struct err
 int object_delete(struct object_store *s, const struct object_id *id, struct err *err)
 {
     return s->ops->remove(s, id, err);
+}
+
+int object_sweep(struct object_store *s, const struct object_id *id, int64_t before_ms,
+                 struct err *err)
+{
+    return s->ops->sweep(s, id, before_ms, err);
+}
+
+bool object_is_old(const struct object_store *s, int64_t modified_ms)
+{
+    return s->renew_after_ms > 0 && modified_ms >= 0 && wall_ms() - modified_ms > s->renew_after_ms;
 }
 
 int object_list(struct object_store *s, const struct object_id *after, struct object_info *ret_rows,

@@ -53,6 +53,8 @@ struct object_options {
     enum object_driver driver;
     char dir[512]; /* dir driver: root; S3: holds tmp/ for bodies that come from a pipe. Made when
                       missing (its parent must exist) */
+    int64_t renew_after_s; /* a put that finds an object older than this makes it young again, so
+                              that no sweep takes it before its row is written; 0: never */
     struct object_s3_options s3;
 };
 struct config;
@@ -120,6 +122,12 @@ MUST_CHECK int object_size(struct object_store *s, const struct object_id *id,
 MUST_CHECK int object_exists(struct object_store *s, const struct object_id *id, struct err *err);
 /* Gone afterwards; 0 also when it was not there. */
 MUST_CHECK int object_delete(struct object_store *s, const struct object_id *id, struct err *err);
+/* Delete what was last put before before_ms (UTC): 1; 0: it is younger, or not there. For what
+ * nobody wants, by the rule of docs/objects.md ("Sweeping"). Directory: a put of the same object at
+ * the same time comes either before, then it stays, or after. S3 has no such thing: its age is
+ * asked for by the request before the deletion. */
+MUST_CHECK int object_sweep(struct object_store *s, const struct object_id *id, int64_t before_ms,
+                            struct err *err);
 
 struct object_info {
     struct object_id id;

@@ -93,6 +93,7 @@ int object_options_from(struct object_options *ret_options, const struct config 
     if (rc < 0) {
         return rc;
     }
+    o.renew_after_s = c->object_sweep_after_s / 2;
     if (strcmp(c->object_store, "s3") == 0) {
         o.driver = OBJECT_S3;
         rc = s3_options(&o.s3, c, err);

@@ -3,7 +3,11 @@
  * A put writes a temporary file on the same file system, syncs it, renames it into place and syncs
  * the folder: there is no moment at which half an object has its name. An object that is there is
  * not written again, unless its size is wrong (a disk that lost the end of a file): then it is
- * replaced. Deleting does not take away a folder, so a put never finds its folder gone. */
+ * replaced. Deleting does not take away a folder, so a put never finds its folder gone.
+ *
+ * A sweep looks at an object's age and removes it while it holds ROOT/sweep.lock alone; whoever
+ * gives an object its name, or makes an old one young, holds it with others. So between the look
+ * and the removal nobody can begin to count on the object. */
 #include "common/store/object_internal.h"
 
 #include <assert.h>
@@ -11,6 +15,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -71,7 +76,54 @@ static int dir_size(struct object_store *s, const struct object_id *id, int64_t 
     return 0;
 }
 
+/* ---- the lock ---- */
+
+/* how: LOCK_SH or LOCK_EX. Held until the descriptor is closed, so also by a process that is
+ * killed no longer than it lives. */
+static int lock_sweeps(struct object_store *s, int how, int *ret_fd, struct err *err)
+{
+    char path[DIR_PATH_MAX];
+    (void)snprintf(path, sizeof path, "%s/sweep.lock", dir_of(s)->root);
+    cleanup_close int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0 && errno == ENOENT) {
+        fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0660);
+        (void)!fchmod(fd, 0660); /* for the group whatever the umask; no matter who was first */
+    }
+    int rc = fd < 0 ? -1 : flock(fd, how);
+    while (rc < 0 && fd >= 0 && errno == EINTR) {
+        rc = flock(fd, how);
+    }
+    if (rc < 0) {
+        return err_sys(err, "object store: lock %s", path);
+    }
+    *ret_fd = TAKE_FD(fd);
+    return 0;
+}
+
+static int64_t modified_ms(const struct stat *st)
+{
+    return (int64_t)st->st_mtim.tv_sec * 1000 + st->st_mtim.tv_nsec / 1000000;
+}
+
 /* ---- put ---- */
+
+/* Is all of it there? Then it is young: 1. 0: it is to be put, also where it is old and another
+ * user's, whose times are not ours to change. */
+static int found(struct object_store *s, const struct object_id *id, int64_t size, struct err *err)
+{
+    char path[DIR_PATH_MAX];
+    struct stat st;
+    path_of(s, id, path);
+    if (lstat(path, &st) < 0 || !S_ISREG(st.st_mode) || st.st_size != size) {
+        return 0;
+    }
+    if (!object_is_old(s, modified_ms(&st))) {
+        return 1;
+    }
+    cleanup_close int lock = -1;
+    int rc = lock_sweeps(s, LOCK_SH, &lock, err);
+    return rc < 0 ? rc : utimensat(AT_FDCWD, path, NULL, AT_SYMLINK_NOFOLLOW) == 0;
+}
 
 static int sync_folder(const char *path, struct err *err)
 {
@@ -112,16 +164,17 @@ static int place(struct object_store *s, struct object_put *put, struct object_t
 {
     char path[DIR_PATH_MAX], folder[DIR_PATH_MAX];
     path_of(s, &put->ret_id, path);
-    struct stat st;
-    if (lstat(path, &st) == 0 && S_ISREG(st.st_mode) && st.st_size == put->ret_size_bytes) {
-        put->ret_existed = true;
-        return 0;
+    int rc = found(s, &put->ret_id, put->ret_size_bytes, err);
+    if (rc != 0) {
+        put->ret_existed = rc > 0;
+        return rc < 0 ? rc : 0;
     }
     if (fchmod(tmp->fd, 0444) < 0 || fsync(tmp->fd) < 0) {
         return err_sys(err, "object store: sync %s", tmp->path);
     }
-    int rc = make_folders(s, &put->ret_id, folder, err);
-    if (rc < 0) {
+    cleanup_close int lock = -1;
+    if ((rc = make_folders(s, &put->ret_id, folder, err)) < 0 ||
+        (rc = lock_sweeps(s, LOCK_SH, &lock, err)) < 0) {
         return rc;
     }
     if (rename(tmp->path, path) < 0) {
@@ -138,13 +191,12 @@ static int dir_put(struct object_store *s, struct object_put *put, struct err *e
     if (rc < 0) {
         return rc;
     }
-    int64_t announced = put->size_bytes >= 0 ? put->size_bytes : src.size, there;
-    if (put->want && announced >= 0 && dir_size(s, put->want, &there, NULL) == 0 &&
-        there == announced) {
-        put->ret_existed = true;
+    int64_t announced = put->size_bytes >= 0 ? put->size_bytes : src.size;
+    if (put->want && announced >= 0 && (rc = found(s, put->want, announced, err)) != 0) {
+        put->ret_existed = rc > 0;
         put->ret_id = *put->want;
-        put->ret_size_bytes = there;
-        return 0;
+        put->ret_size_bytes = announced;
+        return rc < 0 ? rc : 0;
     }
     struct object_tmp tmp;
     rc = object_tmp_new(s, &tmp, err);
@@ -253,6 +305,26 @@ static int dir_remove(struct object_store *s, const struct object_id *id, struct
     return 0;
 }
 
+static int dir_sweep(struct object_store *s, const struct object_id *id, int64_t before_ms,
+                     struct err *err)
+{
+    char path[DIR_PATH_MAX];
+    struct stat st;
+    cleanup_close int lock = -1;
+    path_of(s, id, path);
+    int rc = lock_sweeps(s, LOCK_EX, &lock, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (lstat(path, &st) < 0) {
+        return errno == ENOENT ? 0 : err_sys(err, "object store: %s", path);
+    }
+    if (modified_ms(&st) >= before_ms) {
+        return 0;
+    }
+    return unlink(path) < 0 ? err_sys(err, "object store: remove %s", path) : 1;
+}
+
 static int dir_list(struct object_store *s, const struct object_id *after, struct object_info *rows,
                     int max, struct err *err)
 {
@@ -272,6 +344,7 @@ static const struct object_ops dir_ops = {
     .open = dir_open,
     .size = dir_size,
     .remove = dir_remove,
+    .sweep = dir_sweep,
     .list = dir_list,
 };
 

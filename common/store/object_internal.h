@@ -21,6 +21,8 @@ struct object_ops {
     int (*size)(struct object_store *s, const struct object_id *id, int64_t *ret_size,
                 struct err *err);
     int (*remove)(struct object_store *s, const struct object_id *id, struct err *err);
+    int (*sweep)(struct object_store *s, const struct object_id *id, int64_t before_ms,
+                 struct err *err);
     int (*list)(struct object_store *s, const struct object_id *after, struct object_info *rows,
                 int max, struct err *err);
     /* NULL: there is nobody who would serve the URL */
@@ -31,8 +33,13 @@ struct object_ops {
 struct object_store {
     const struct object_ops *ops;
     char name[1024];
+    int64_t renew_after_ms; /* 0: never */
     char tmp[600]; /* folder for temporary files, on the file system of the objects (dir driver) */
 };
+
+/* Last put at modified_ms (-1: not known, then no sweep takes it): must a put that finds it make it
+ * young again? */
+bool object_is_old(const struct object_store *s, int64_t modified_ms);
 
 MUST_CHECK int object_dir_open(struct object_store **ret_store,
                                const struct object_options *options, struct err *err);
@@ -98,10 +105,11 @@ struct object_tmp {
     int fd;
     char path[700];
 };
-/* mkdir of dir and dir/tmp; sweeps dir/tmp. */
-/* What root makes in a folder of another user's is that user's (brood up's worker has one of its
- * own). */
+/* A new folder: what root makes in another user's is that user's; where the parent hands its group
+ * down (setgid), the group may do in it what it may there. brood up's worker and scheduler are
+ * users of their own and share the objects by that. */
 void object_keep_owner(const char *path, const char *parent);
+/* mkdir of dir and dir/tmp; sweeps dir/tmp. */
 MUST_CHECK int object_tmp_prepare(struct object_store *s, const char *dir, struct err *err);
 /* A new file in s->tmp, locked: a sweep takes away only files whose maker is gone. */
 MUST_CHECK int object_tmp_new(struct object_store *s, struct object_tmp *ret_tmp, struct err *err);

@@ -33,8 +33,8 @@ static int bucket_there(struct object_s3 *s, struct err *err)
     return s3_send(s, &q, &r, err);
 }
 
-int s3_head(struct object_store *store, const struct object_id *id, int64_t *ret_size,
-            struct err *err)
+static int head(struct object_store *store, const struct object_id *id, int64_t *ret_size,
+                int64_t *ret_modified_ms, struct err *err)
 {
     struct object_s3 *s = s3_of(store);
     char key[S3_KEY_MAX];
@@ -55,16 +55,26 @@ int s3_head(struct object_store *store, const struct object_id *id, int64_t *ret
                        s->o.bucket, key);
     }
     *ret_size = r.length_bytes;
+    *ret_modified_ms = r.modified_ms;
     return 0;
 }
 
-/* 1: there, the put is done. 0: not, or it may not be asked (a key that may only put): send it. */
+int s3_head(struct object_store *store, const struct object_id *id, int64_t *ret_size,
+            struct err *err)
+{
+    int64_t modified_ms;
+    return head(store, id, ret_size, &modified_ms, err);
+}
+
+/* 1: there and young, the put is done. 0: not, or it may not be asked (a key that may only put), or
+ * it is old: send it. */
 static int there_already(struct object_store *s, struct object_put *put, const struct object_id *id,
                          int64_t size, struct err *err)
 {
-    int64_t there;
-    int rc = s3_head(s, id, &there, err);
-    if (rc == -ERR_NOT_FOUND || rc == -ERR_REFUSED || (rc == 0 && there != size)) {
+    int64_t there, modified_ms;
+    int rc = head(s, id, &there, &modified_ms, err);
+    if (rc == -ERR_NOT_FOUND || rc == -ERR_REFUSED ||
+        (rc == 0 && (there != size || object_is_old(s, modified_ms)))) {
         return 0;
     }
     if (rc < 0) {
@@ -139,6 +149,18 @@ static int s3_remove(struct object_store *store, const struct object_id *id, str
     return rc == -ERR_NOT_FOUND ? 0 : rc;
 }
 
+static int s3_sweep(struct object_store *s, const struct object_id *id, int64_t before_ms,
+                    struct err *err)
+{
+    int64_t size, modified_ms;
+    int rc = head(s, id, &size, &modified_ms, err);
+    if (rc == -ERR_NOT_FOUND || (rc == 0 && (modified_ms < 0 || modified_ms >= before_ms))) {
+        return 0;
+    }
+    rc = rc < 0 ? rc : s3_remove(s, id, err);
+    return rc < 0 ? rc : 1;
+}
+
 static int s3_presign(struct object_store *store, const struct object_id *id, int expires_s,
                       char out[OBJECT_URL_MAX], struct err *err)
 {
@@ -180,6 +202,7 @@ static const struct object_ops s3_ops = {
     .get_range = s3_get_range,
     .size = s3_head,
     .remove = s3_remove,
+    .sweep = s3_sweep,
     .list = s3_list,
     .presign = s3_presign,
 };

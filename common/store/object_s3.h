@@ -50,6 +50,7 @@ struct s3_response {
     long status;                 /* 0: none came */
     int64_t length_bytes;        /* Content-Length, -1 not said */
     int64_t range_first;         /* of Content-Range, -1 not said */
+    int64_t modified_ms;         /* Last-Modified, UTC; -1 not said, or not understood */
     char etag[S3_ETAG_MAX];      /* with its quotes */
     char region[64];             /* x-amz-bucket-region */
     char code[64], message[200]; /* of an error document */

@@ -35,7 +35,7 @@ struct transfer {
 void s3_response_init(struct s3_response *r)
 {
     memset(r, 0, sizeof *r);
-    r->length_bytes = r->range_first = -1;
+    r->length_bytes = r->range_first = r->modified_ms = -1;
     buf_init(&r->text, S3_TEXT_MAX);
 }
 
@@ -140,6 +140,9 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
     if (header_is(line, len, "content-range", value, sizeof value) &&
         sscanf(value, "bytes %" SCNd64 "-", &first) == 1) {
         t->r->range_first = first;
+    } else if (header_is(line, len, "last-modified", value, sizeof value)) {
+        time_t at = curl_getdate(value, NULL);
+        t->r->modified_ms = at < 0 ? -1 : (int64_t)at * 1000;
     }
     return len;
 }

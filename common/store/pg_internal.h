@@ -75,8 +75,9 @@ static inline void cleanup_pgresult_fn(PGresult **r)
 
 /* LOCKS. Advisory locks are numbers that all of a database share; ours: 7310579512230481
  * migrations,
- * ..482 sealing, ..483 storage's hours, ..484 closing a month, ..485 budgets, ..490 the leader. Two
- * uses of one number would shut each other out: the leader's is held for as long as it leads. */
+ * ..482 sealing, ..483 storage's hours, ..484 closing a month, ..485 budgets, ..486 the sweep of
+ * objects, ..490 the leader. Two uses of one number would shut each other out: the leader's is held
+ * for as long as it leads. */
 
 extern const struct statement stmt_begin, stmt_commit, stmt_async_commit;
 

@@ -83,7 +83,7 @@ MUST_CHECK int store_upload_put(struct pg *pg, const char *tenant, const char *s
  * of its jobs. -ERR_NOT_FOUND otherwise. ret_size_bytes may be NULL. */
 MUST_CHECK int store_upload_check(struct pg *pg, const char *tenant, const char *sha256,
                                   int64_t *ret_size_bytes, struct err *err);
-/* ret_wanted[i]: a snapshot, artifact or upload names digests[i] (n at most 1000). For who sweeps:
- * an object that is not wanted and older than the longest upload may go. */
+/* ret_wanted[i]: a snapshot, an artifact, an upload or the archive of a job that has not ended
+ * names digests[i] (n at most 1000). For who sweeps, by the rule of docs/objects.md. */
 MUST_CHECK int store_objects_wanted(struct pg *pg, const char *const *digests, int n,
                                     bool *ret_wanted, struct err *err);

@@ -25,10 +25,20 @@ static const struct statement check_upload = {
 };
 static const struct statement wanted = {
     "objects_wanted",
-    "SELECT d.i, EXISTS (SELECT FROM snapshots WHERE layers @> ARRAY[d.x])"
+    /* An upload may expire while a job waits that names it: only those have their jobs looked
+     * through, once for all of them. */
+    "WITH d AS (SELECT x, i FROM unnest(string_to_array($1, ' ')) WITH ORDINALITY d (x, i)),"
+    " late AS MATERIALIZED (SELECT tenant, sha256 FROM uploads WHERE sha256 IN (SELECT x FROM d)"
+    "  AND expires_at <= clock_timestamp()),"
+    " named AS MATERIALIZED (SELECT m[1] AS x FROM jobs j,"
+    "  regexp_matches(j.spec, '\"object\":\"([0-9a-f]{64})\"', 'g') m"
+    "  WHERE j.tenant IN (SELECT tenant FROM late)"
+    "  AND j.state IN ('queued', 'retrying', 'scheduled', 'running'))"
+    " SELECT d.i, EXISTS (SELECT FROM snapshots WHERE layers @> ARRAY[d.x])"
     "  OR EXISTS (SELECT FROM artifacts WHERE sha256 = d.x)"
     "  OR EXISTS (SELECT FROM uploads WHERE sha256 = d.x AND expires_at > clock_timestamp())"
-    " FROM unnest(string_to_array($1, ' ')) WITH ORDINALITY d (x, i)"
+    "  OR EXISTS (SELECT FROM named WHERE named.x = d.x)"
+    " FROM d"
 };
 
 static int check_digest(const char *sha256, struct err *err)

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -102,6 +103,19 @@ Test(object_dir, ranges)
 Test(object_dir, parallel)
 {
     object_check_parallel(store);
+}
+
+Test(object_dir, sweep)
+{
+    object_check_sweep(store);
+}
+
+Test(object_dir, a_put_renews_what_is_old)
+{
+    object_store_free(store);
+    options.renew_after_s = 1;
+    OK(object_store_open(&store, &options, &err));
+    object_check_renew(store);
 }
 
 Test(object_dir, list)
@@ -390,4 +404,69 @@ Test(object_dir, a_file_where_the_folder_should_be)
     cr_assert(strstr(err.text, "/file is not a folder"), "%s", err.text);
     (void)snprintf(o.dir, sizeof o.dir, "relative");
     cr_assert_eq(object_store_open(&s, &o, &err), -ERR_INVALID);
+}
+
+/* ---- sweeping ---- */
+
+#define RACES 300
+
+struct race {
+    struct object_id id;
+    atomic_bool stop;
+    int swept;
+};
+
+static void *sweep_again_and_again(void *arg)
+{
+    struct race *r = arg;
+    struct err mine;
+    while (!atomic_load(&r->stop)) {
+        r->swept += object_sweep(store, &r->id, wall_ms() - 600000, &mine) == 1;
+    }
+    return NULL;
+}
+
+static void make_old(const struct object_id *id)
+{
+    char path[700];
+    const struct timespec old[2] = { { .tv_sec = 1000000000 }, { .tv_sec = 1000000000 } };
+    path_of(id, path);
+    (void)utimensat(AT_FDCWD, path, old, 0); /* it may be gone */
+}
+
+/* A put that has returned can be counted on, whatever a sweep was doing at that moment. */
+Test(object_dir, a_sweep_takes_nothing_that_was_just_put)
+{
+    struct race r = { .swept = 0 };
+    pthread_t thread;
+    object_store_free(store);
+    options.renew_after_s = 300;
+    OK(object_store_open(&store, &options, &err));
+    int fd = object_file(3000, 9, &r.id);
+    struct object_put put = { .fd = fd, .size_bytes = 3000, .want = &r.id };
+    OK(object_put(store, &put, &err));
+    cr_assert_eq(pthread_create(&thread, NULL, sweep_again_and_again, &r), 0);
+    for (int i = 0; i < RACES; i++) {
+        make_old(&r.id);
+        OK(object_put(store, &put, &err));
+        cr_assert_eq(object_exists(store, &r.id, &err), 1, "round %d", i);
+    }
+    atomic_store(&r.stop, true);
+    cr_assert_eq(pthread_join(thread, NULL), 0);
+    (void)close(fd);
+}
+
+/* A group that shares the store: what one makes in it, the other may remove. */
+Test(object_dir, folders_hand_their_group_down)
+{
+    char folder[700];
+    struct stat st;
+    cr_assert(chmod(options.dir, 02770) == 0);
+    struct object_id id = object_put_seeded(store, 10, 12);
+    (void)snprintf(folder, sizeof folder, "%s/%.2s/%.2s", options.dir, id.hex, id.hex + 2);
+    cr_assert_eq(stat(folder, &st), 0);
+    cr_expect_eq(st.st_mode & 07777, 02770, "%o", st.st_mode & 07777);
+    *strrchr(folder, '/') = 0;
+    cr_assert_eq(stat(folder, &st), 0);
+    cr_expect_eq(st.st_mode & 07777, 02770, "%o", st.st_mode & 07777);
 }

@@ -180,6 +180,19 @@ Test(object_s3, parallel)
     object_check_parallel(store);
 }
 
+Test(object_s3, sweep)
+{
+    object_check_sweep(store);
+}
+
+Test(object_s3, a_put_renews_what_is_old)
+{
+    object_store_free(store);
+    options.renew_after_s = 1;
+    OK(object_store_open(&store, &options, &err));
+    object_check_renew(store);
+}
+
 Test(object_s3, list)
 {
     object_check_list(store);

@@ -319,3 +319,51 @@ void object_check_list(struct object_store *s)
     OK(object_total(s, &total, &err));
     cr_assert_eq(total.objects, N - 1);
 }
+
+static int64_t modified_ms(struct object_store *s, const struct object_id *id)
+{
+    struct object_info rows[OBJECT_LIST_MAX];
+    int n = object_list(s, NULL, rows, OBJECT_LIST_MAX, &err);
+    for (int i = 0; i < n; i++) {
+        if (strcmp(rows[i].id.hex, id->hex) == 0) {
+            return rows[i].modified_ms;
+        }
+    }
+    cr_assert_fail("%s is not listed", id->hex);
+    return -1;
+}
+
+void object_check_sweep(struct object_store *s)
+{
+    struct object_id one = object_put_seeded(s, 100, 1), two = object_put_seeded(s, 100, 2), none;
+    (void)close(object_file(100, 3, &none));
+    int64_t at_ms = modified_ms(s, &one);
+    cr_expect_eq(object_sweep(s, &one, at_ms - 60000, &err), 0, "younger than that");
+    cr_expect_eq(object_sweep(s, &one, at_ms, &err), 0, "exactly as old");
+    cr_expect_eq(object_exists(s, &one, &err), 1);
+    cr_expect_eq(object_sweep(s, &one, at_ms + 1000, &err), 1, "%s", err.text);
+    cr_expect_eq(object_exists(s, &one, &err), 0);
+    cr_expect_eq(object_sweep(s, &one, at_ms + 1000, &err), 0, "it is gone already");
+    cr_expect_eq(object_sweep(s, &none, at_ms + 1000, &err), 0, "it never was");
+    cr_expect_eq(object_exists(s, &two, &err), 1);
+}
+
+void object_check_renew(struct object_store *s)
+{
+    struct object_id id, again;
+    int fd = object_file(5000, 4, &id);
+    struct object_put put = { .fd = fd, .size_bytes = 5000, .want = &id };
+    OK(object_put(s, &put, &err));
+    int64_t at_ms = modified_ms(s, &id);
+    OK(object_put(s, &put, &err));
+    cr_expect(put.ret_existed, "young: it is left alone");
+    sleep_ms(3000);
+    OK(object_put(s, &put, &err));
+    int64_t later_ms = modified_ms(s, &id);
+    cr_expect_gt(later_ms, at_ms, "named by its digest");
+    cr_expect_eq(object_sweep(s, &id, later_ms, &err), 0, "it counts as put now");
+    again = object_put_seeded(s, 5000, 4);
+    cr_expect_str_eq(again.hex, id.hex);
+    cr_expect_eq(object_exists(s, &id, &err), 1);
+    (void)close(fd);
+}

@@ -21,3 +21,7 @@ void object_check_absent(struct object_store *s);
 void object_check_ranges(struct object_store *s);
 void object_check_parallel(struct object_store *s);
 void object_check_list(struct object_store *s);
+/* An object goes only when it was last put before the given time. */
+void object_check_sweep(struct object_store *s);
+/* s was opened with renew_after_s 1: a put that finds an older object makes it young. Takes 3 s. */
+void object_check_renew(struct object_store *s);
