@@ -13,6 +13,7 @@
 
 #include "common/base/buf.h"
 #include "common/base/cleanup.h"
+#include "common/base/config.h"
 #include "vmpool/ram.h"
 
 #define MANIFEST_BYTES_MAX 65536u
@@ -188,9 +189,9 @@ int kept_write(const char *home, const struct layer_source *from, struct kept_ma
     static atomic_uint serial;
     char dir[TEMPLATE_PATH_MAX], to[TEMPLATE_PATH_MAX];
     assert(from->flat == !m->parent[0]);
-    (void)snprintf(dir, sizeof dir, "%s/kept", home);
-    if (mkdir(dir, 0770) < 0 && errno != EEXIST) {
-        return err_sys(err, "mkdir %s", dir);
+    int rc = config_make_kept(home, err);
+    if (rc < 0) {
+        return rc;
     }
     (void)snprintf(dir, sizeof dir, "%s/kept/tmp.%d.%u", home, (int)getpid(),
                    atomic_fetch_add(&serial, 1));
@@ -199,7 +200,7 @@ int kept_write(const char *home, const struct layer_source *from, struct kept_ma
     if (mkdir(dir, 0770) < 0 || chmod(dir, 0770) < 0) {
         return err_sys(err, "mkdir %s", dir);
     }
-    int rc = fill(home, dir, from, m, ret_id, err);
+    rc = fill(home, dir, from, m, ret_id, err);
     if (rc == 0) {
         (void)snprintf(to, sizeof to, "%s/kept/%s", home, ret_id);
         if (rename(dir, to) == 0) {

@@ -265,10 +265,11 @@ static int fetch_file(struct kept *k, const char *digest, const char *path, stru
 static int fetch_state(struct kept *k, const char *id, const char *layer, struct err *err)
 {
     char tmp[OBJECT_HEX + 16], path[PATH_BYTES], to[PATH_BYTES];
-    (void)snprintf(path, sizeof path, "%s/kept", k->config->home);
-    if (mkdir(path, 0770) < 0 && errno != EEXIST) {
-        return err_sys(err, "mkdir %s", path);
+    int rc = config_make_kept(k->config->home, err);
+    if (rc < 0) {
+        return rc;
     }
+    (void)snprintf(path, sizeof path, "%s/kept", k->config->home);
     give_to_vmpool(k, path);
     (void)snprintf(tmp, sizeof tmp, "get.%d", (int)getpid()); /* one at a time, by the lock */
     remove_folder(k, tmp);
@@ -278,7 +279,7 @@ static int fetch_state(struct kept *k, const char *id, const char *layer, struct
     }
     give_to_vmpool(k, path);
     path_of(k, tmp, "layer", path);
-    int rc = fetch_file(k, layer, path, err);
+    rc = fetch_file(k, layer, path, err);
     if (rc == 0) {
         path_of(k, tmp, "manifest.json", path);
         rc = fetch_file(k, id, path, err);

@@ -16,6 +16,7 @@
 #define UIDS_FIRST 0x70000000u
 #define UIDS_OF_HOME 8192u
 #define UIDS_HOMES 32768u
+#define GROUPS_MAX 64 /* a process with more is none that brood up has started */
 
 extern char **environ;
 
@@ -136,11 +137,10 @@ static int load_file(struct config *c, const char *file, bool must, struct err *
 
 static int load_env(struct config *c, struct err *err)
 {
-    static const char *const not_settings[] = { "BROOD_HOME",  "BROOD_CONFIG",
-                                                "BROOD_BUILD", "BROOD_TEMPLATES",
-                                                "BROOD_LOGS",  "BROOD_RUN_DIR",
-                                                "BROOD_SECRETS_FD",
-                                                NULL };
+    static const char *const not_settings[] = { "BROOD_HOME",       "BROOD_CONFIG",
+                                                "BROOD_BUILD",      "BROOD_TEMPLATES",
+                                                "BROOD_LOGS",       "BROOD_RUN_DIR",
+                                                "BROOD_SECRETS_FD", NULL };
     for (char **e = environ; *e; e++) {
         const char *eq = strchr(*e, '=');
         if (strncmp(*e, "BROOD_", 6) != 0 || !eq || strncmp(*e, "BROOD_TEST_", 11) == 0) {
@@ -327,6 +327,32 @@ uint32_t config_uids(const struct config *c)
     const char *hash = strrchr(c->run_dir, '/');
     unsigned long h = strtoul(hash ? hash + 1 : c->run_dir, NULL, 16);
     return UIDS_FIRST + (uint32_t)(h % UIDS_HOMES) * UIDS_OF_HOME;
+}
+
+/* The highest of our further groups that is of a home's block (cli/users.c: it is the states'); the
+ * first of all otherwise. */
+static gid_t states_group(void)
+{
+    gid_t groups[GROUPS_MAX], found = getegid();
+    int n = getgroups(GROUPS_MAX, groups);
+    for (int i = 0; i < n; i++) {
+        if (groups[i] >= UIDS_FIRST && groups[i] > found) {
+            found = groups[i];
+        }
+    }
+    return found;
+}
+
+int config_make_kept(const char *home, struct err *err)
+{
+    char path[CONFIG_STR_MAX + 16];
+    (void)snprintf(path, sizeof path, "%s/kept", home);
+    if (mkdir(path, 0770) < 0) {
+        return errno == EEXIST ? 0 : err_sys(err, "mkdir %s", path);
+    }
+    return chown(path, (uid_t)-1, states_group()) < 0 || chmod(path, 02770) < 0
+               ? err_sys(err, "%s", path)
+               : 0;
 }
 
 int config_make_home(const struct config *c, struct err *err)

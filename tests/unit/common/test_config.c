@@ -1,4 +1,7 @@
 #include <criterion/criterion.h>
+#include <grp.h>
+#include <stdio.h>
+#include <sys/wait.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -159,4 +162,42 @@ Test(config, printed_file_is_read_back)
     cr_assert_eq(config_load(&back, home, NULL, &err), 0, "%s", err.text);
     cr_assert_eq(back.worker_slots, 9);
     cr_assert_str_eq(back.redis_url, c.redis_url);
+}
+
+/* As the worker of brood up does it: its user, the services' group, stores and states. */
+static int make_kept_as(const char *home, uid_t uid, int n, const gid_t *groups)
+{
+    int status = 0;
+    pid_t pid = fork();
+    if (pid == 0) {
+        struct err mine;
+        _exit(setgroups((size_t)n, groups) < 0 || setgid(uid - 1) < 0 || setuid(uid) < 0 ||
+                      config_make_kept(home, &mine) < 0
+                  ? 1
+                  : 0);
+    }
+    return waitpid(pid, &status, 0) == pid ? status : -1;
+}
+
+Test(config, the_folder_of_kept_states_is_shared_by_its_group)
+{
+    char dir[] = "/tmp/brood-test-kept-XXXXXX", path[64];
+    const gid_t groups[] = { 0x70000010, 0x70000011 };
+    struct stat st;
+    if (geteuid() != 0) {
+        cr_skip("only root becomes another user");
+    }
+    cr_assert(mkdtemp(dir) && chmod(dir, 0777) == 0);
+    (void)snprintf(path, sizeof path, "%s/kept", dir);
+    for (int i = 0; i < 2; i++) { /* made; then there already */
+        cr_assert_eq(make_kept_as(dir, 0x70000004, 2, groups), 0);
+        cr_assert_eq(stat(path, &st), 0);
+        cr_expect(st.st_gid == 0x70000011 && (st.st_mode & 07777) == 02770, "%u %o", st.st_gid,
+                  st.st_mode & 07777);
+    }
+    cr_assert_eq(rmdir(path), 0);
+    cr_assert_eq(make_kept_as(dir, 1000, 0, NULL), 0);
+    cr_assert_eq(stat(path, &st), 0);
+    cr_expect(st.st_gid == 999 && st.st_uid == 1000, "nobody's home: its first group");
+    cr_assert(rmdir(path) == 0 && rmdir(dir) == 0);
 }
