@@ -23,6 +23,7 @@ struct heartbeat {
     struct inflight *inflight;
     const atomic_int *busy, *extra;
     const struct spool_view *spool;
+    struct warm *warm;
     struct queue queue; /* of the thread */
     struct outage outage;
     struct inflight_claim claims[CLAIMS_MAX];
@@ -61,6 +62,7 @@ static void beat(struct heartbeat *h)
     (void)snprintf(info.name, sizeof info.name, "%s", h->name);
     info.spooled = atomic_load(&h->spool->records);
     info.spool_bytes = atomic_load(&h->spool->bytes);
+    warm_text(h->warm, info.warm);
     int64_t ttl_ms = BEATS_TO_LIVE * h->config->worker_heartbeat_ms + 1000;
     if (renew(h, &err) < 0 || queue_worker_beat(&h->queue, &info, ttl_ms, &err) < 0) {
         (void)outage_failed(&h->outage, mono_ms(), &err);
@@ -90,7 +92,7 @@ static void *heartbeat_main(void *arg)
 
 int heartbeat_start(const struct config *config, const char *name, struct inflight *inflight,
                     const atomic_int *busy, const atomic_int *extra, const struct spool_view *spool,
-                    struct heartbeat **ret_heartbeat, struct err *err)
+                    struct warm *warm, struct heartbeat **ret_heartbeat, struct err *err)
 {
     struct heartbeat *h = calloc(1, sizeof *h);
     if (!h) {
@@ -101,6 +103,7 @@ int heartbeat_start(const struct config *config, const char *name, struct inflig
     h->inflight = inflight;
     h->busy = busy;
     h->spool = spool;
+    h->warm = warm;
     h->extra = extra;
     pthread_condattr_t attr;
     int rc = pthread_condattr_init(&attr);

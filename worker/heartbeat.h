@@ -9,14 +9,16 @@
 #include "common/base/err.h"
 #include "worker/commit.h"
 #include "worker/inflight.h"
+#include "worker/warm.h"
 
 struct heartbeat;
 
-/* config, name, inflight, busy (slots with a job now), extra (places of further branches) and spool
- * must outlive it. */
+/* config, name, inflight, busy (slots with a job now), extra (places of further branches), spool
+ * and warm must outlive it. */
 MUST_CHECK int heartbeat_start(const struct config *config, const char *name,
                                struct inflight *inflight, const atomic_int *busy,
                                const atomic_int *extra, const struct spool_view *spool,
-                               struct heartbeat **ret_heartbeat, struct err *err);
+                               struct warm *warm, struct heartbeat **ret_heartbeat,
+                               struct err *err);
 /* Take the worker off the list of the living, end the thread, free. */
 void heartbeat_stop(struct heartbeat *h);

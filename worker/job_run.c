@@ -137,6 +137,9 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
                                                      : RETRY_BROKEN;
         return rc;
     }
+    if (from) {
+        warm_used(s->shared->warm, e->claim.tenant, spec->template_name);
+    }
     m->leased_us = mono_us();
     r->leased_wall_ms = wall_ms();
     r->lease_us = m->leased_us - lease_start_us;

@@ -57,6 +57,29 @@ static void drain_abort(struct slot *s)
     }
 }
 
+/* To where the job's state is warm. true: it is not ours any more. It is out of flight meanwhile,
+ * so that the heartbeat does not take it for lost. */
+static bool pass_on(struct slot *s, struct claim *claim, struct inflight_ref *ref)
+{
+    struct err err;
+    if (!warm_elsewhere(s->shared->warm, &s->queue, claim)) {
+        return false;
+    }
+    inflight_remove(s->shared->inflight, *ref);
+    int rc = queue_claim_pass(&s->queue, s->shared->name, claim, &err);
+    if (rc >= 0) {
+        log_debug(rc > 0 ? "passed on to where its state is warm" : "the claim was lost", "job",
+                  claim->job_id);
+        claim_done(claim);
+        return true;
+    }
+    /* Should it have been passed all the same, the next renewal says that it is not ours. */
+    log_debug("a claim is not passed on", "job", claim->job_id, "error", err.text);
+    *ref = inflight_add(s->shared->inflight, claim->stream_id, claim->job_id, claim->attempt,
+                        s->abort_fd);
+    return false;
+}
+
 static void *slot_main(void *arg)
 {
     struct slot *s = arg;
@@ -86,6 +109,9 @@ static void *slot_main(void *arg)
             if (s->shared->script || !help_look(s, &ticket)) {
                 continue;
             }
+        }
+        if (rc > 0 && pass_on(s, &claim, &ref)) {
+            continue;
         }
         (void)atomic_fetch_add(&s->shared->busy, 1);
         if (rc == 0) {

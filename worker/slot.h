@@ -16,6 +16,7 @@
 #include "worker/kept.h"
 #include "worker/pool_client.h"
 #include "worker/session.h"
+#include "worker/warm.h"
 
 struct slot;
 /* Stands for lease, session and judge in programs of the tests: fills e->result and returns 0, or
@@ -37,6 +38,7 @@ struct slot_shared {
     struct pending *pending;      /* artifacts that wait for objects; NULL: none */
     struct kept *kept;
     struct spool_view spool;
+    struct warm *warm;     /* kept states, here and elsewhere */
     job_script script;     /* NULL but in programs of the tests */
     int slots;             /* sandboxes that may run at once */
     atomic_int extra;      /* of these, lent to further branches of jobs that hold a slot */

@@ -59,6 +59,7 @@ int worker_start(const struct config *config, job_script script, struct worker *
     w->shared.park = hot_park_new(config, slots);
     w->shared.inflight = inflight_new(slots + CLAIMS_READ_MAX + COMMIT_CLAIMS_MAX);
     w->shared.claims = claims_new(w->shared.inflight);
+    w->shared.warm = warm_new(w->name);
     int rc = open_objects(config, &w->shared.objects, err);
     w->shared.kept = kept_new(config, w->shared.objects);
     if (rc == 0 && w->shared.objects) {
@@ -70,7 +71,7 @@ int worker_start(const struct config *config, job_script script, struct worker *
     }
     if (rc == 0) {
         rc = heartbeat_start(config, w->name, w->shared.inflight, &w->shared.busy, &w->shared.extra,
-                             &w->shared.spool, &w->heartbeat, err);
+                             &w->shared.spool, w->shared.warm, &w->heartbeat, err);
     }
     if (rc == 0) {
         rc = cancels_start(config, w->shared.inflight, &w->cancels, err);
@@ -141,6 +142,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
     pending_stop(w->shared.pending);
     claims_free(w->shared.claims);
+    warm_free(w->shared.warm);
     inflight_free(w->shared.inflight);
     kept_free(w->shared.kept);
     object_store_free(w->shared.objects);

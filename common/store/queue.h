@@ -91,6 +91,7 @@ struct claim {
     char tenant[JOB_TENANT_MAX + 1];
     char batch[ID_TEXT_BYTES]; /* "": none */
     int attempt;
+    int passed; /* times that a worker has passed it on */
     int64_t submitted_ms;
     char *spec; /* canonical JSON */
     size_t spec_len;
@@ -123,6 +124,10 @@ MUST_CHECK int queue_claim_read(struct queue *q, const char *stream_id, struct c
 MUST_CHECK int queue_claim_renew(struct queue *q, const char *consumer,
                                  const char *const *stream_ids, int n, bool *ret_owned,
                                  struct err *err);
+/* Pass a claim on: in one step its entry is added again at the end, with passed + 1, and taken off
+ * here. 1: done; 0: it was another's already, nothing is done. */
+MUST_CHECK int queue_claim_pass(struct queue *q, const char *consumer, const struct claim *claim,
+                                struct err *err);
 /* XACK + XDEL, pipelined. */
 MUST_CHECK int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n,
                                struct err *err);
@@ -160,12 +165,14 @@ MUST_CHECK int queue_ready_ids(struct queue *q, char (*ret_ids)[ID_TEXT_BYTES], 
                                struct err *err);
 
 /* ---- workers alive: brood:worker:<name>, expires ---- */
+#define WORKER_WARM_MAX 600
 struct worker_info {
     char name[64];
     int slots, busy;
     int64_t pid;
-    int spooled;         /* results on its disk that Postgres has not taken yet */
-    int64_t spool_bytes; /* of that file */
+    int spooled;                /* results on its disk that Postgres has not taken yet */
+    int64_t spool_bytes;        /* of that file */
+    char warm[WORKER_WARM_MAX]; /* kept states used lately (worker/warm.h), each ended by a space */
 };
 MUST_CHECK int queue_worker_beat(struct queue *q, const struct worker_info *w, int64_t ttl_ms,
                                  struct err *err);

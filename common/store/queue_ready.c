@@ -26,6 +26,19 @@ static const char renew_script[] =
     "p[1][4] + 1, 'JUSTID') end "
     " out[#out + 1] = #p > 0 and 1 or 0 "
     "end return out";
+/* KEYS[1] stream; ARGV group, owner, id, how often -> 1 passed on, 0 not the owner's */
+static const char pass_script[] =
+    "if #redis.call('XPENDING', KEYS[1], ARGV[1], ARGV[3], ARGV[3], 1, ARGV[2]) == 0 then "
+    "return 0 end "
+    "local r = redis.call('XRANGE', KEYS[1], ARGV[3], ARGV[3]) "
+    "if #r == 0 then return 0 end "
+    "local f, out = r[1][2], {} "
+    "for i = 1, #f, 2 do if f[i] ~= 'passed' then out[#out + 1] = f[i] out[#out + 1] = f[i + 1] "
+    "end "
+    "end "
+    "out[#out + 1] = 'passed' out[#out + 1] = ARGV[4] "
+    "redis.call('XADD', KEYS[1], '*', unpack(out)) "
+    "redis.call('XACK', KEYS[1], ARGV[1], ARGV[3]) redis.call('XDEL', KEYS[1], ARGV[3]) return 1";
 /* KEYS[1] stream; ARGV group, new owner, id, owner, delivery -> {job, attempt}, or nothing when it
  * has been renewed, given on or ended meanwhile */
 static const char take_over_script[] =
@@ -117,7 +130,7 @@ int queue_ready_depth(struct queue *q, int64_t *ret_unclaimed, int64_t *ret_clai
 static bool read_claim(const redisReply *fields, struct claim *c)
 {
     const redisReply *spec = field_of(fields, "spec");
-    int64_t attempt, submitted;
+    int64_t attempt, submitted, passed = 0;
     if (!spec || !field_copy(fields, "job", c->job_id, sizeof c->job_id) || !id_valid(c->job_id) ||
         !field_copy(fields, "tenant", c->tenant, sizeof c->tenant) ||
         !field_int(fields, "attempt", 1, INT32_MAX, &attempt) ||
@@ -127,7 +140,9 @@ static bool read_claim(const redisReply *fields, struct claim *c)
     if (!field_copy(fields, "batch", c->batch, sizeof c->batch) || !id_valid(c->batch)) {
         c->batch[0] = 0; /* of no batch, or written by an older scheduler */
     }
+    (void)field_int(fields, "passed", 0, INT32_MAX, &passed);
     c->attempt = (int)attempt;
+    c->passed = (int)passed;
     c->submitted_ms = submitted;
     c->spec_len = spec->len;
     c->spec = malloc(spec->len + 1);
@@ -253,6 +268,21 @@ int queue_claim_renew(struct queue *q, const char *consumer, const char *const *
         }
     }
     return 0;
+}
+
+int queue_claim_pass(struct queue *q, const char *consumer, const struct claim *claim,
+                     struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_eval(&a, pass_script, KEY_READY);
+    args_strs(&a, GROUP_WORKERS, consumer, claim->stream_id, NULL);
+    args_int(&a, claim->passed + 1);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    if (rc < 0) {
+        return rc;
+    }
+    return r->type == REDIS_REPLY_INTEGER ? (int)r->integer : queue_bad_reply(err, "pass");
 }
 
 int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err)

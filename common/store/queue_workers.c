@@ -55,6 +55,7 @@ int queue_worker_beat(struct queue *q, const struct worker_info *w, int64_t ttl_
     args_int(&c[1], w->spooled);
     args_str(&c[1], "spool_bytes");
     args_int(&c[1], w->spool_bytes);
+    args_strs(&c[1], "warm", w->warm, NULL);
     args_strs(&c[2], "PEXPIRE", key, NULL);
     args_int(&c[2], ttl_ms);
     int rc = queue_ensure(q, 0, err);
@@ -93,6 +94,7 @@ static int read_worker(struct queue *q, const char *name, struct worker_info *re
                                    .spooled = (int)spooled,
                                    .spool_bytes = spool_bytes };
     (void)snprintf(ret_w->name, sizeof ret_w->name, "%s", name);
+    (void)field_copy(r, "warm", ret_w->warm, sizeof ret_w->warm);
     return 1;
 }
 

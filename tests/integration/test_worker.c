@@ -646,3 +646,107 @@ Test(worker, postgres_away_loses_nothing)
     pg_close(&pg);
     server_remove(&own);
 }
+
+/* ---- jobs go to where their kept state is warm ---- */
+
+#define ONE "{\"template\":\"snapshot:one\",\"command\":[\"echo\",\"1\"]}"
+
+static void keep_state(void)
+{
+    PGresult *res = PQexec(
+        f.pg.conn,
+        "INSERT INTO snapshots (id, tenant, name, digest, layers, template, template_digest, "
+        "engine,"
+        " engine_version, cpu_model, kernel_digest, vcpus, memory_mib, ram_bytes, layer_bytes, "
+        "ttl_s,"
+        " pinned) VALUES (gen_random_uuid(), 'default', 'one', repeat('a', 64), ARRAY[repeat('a', "
+        "64), repeat('b', 64)], 'python', 'd', 'e', 'v', 'c', 'k', 1, 256, 268435456, 4096, 0, "
+        "true)");
+    cr_assert_eq(PQresultStatus(res), PGRES_COMMAND_OK, "%s", PQerrorMessage(f.pg.conn));
+    PQclear(res);
+}
+
+/* Runs it; did this worker? */
+static bool ran_at(const char *worker)
+{
+    struct result_row row;
+    struct id id = run_job(ONE);
+    await(&id, ENDED, 1);
+    OK(store_job(&f.pg, id.text, &row, &err));
+    cr_assert_eq(row.result.verdict, VERDICT_ACCEPTED, "%s", row.result.reason);
+    bool at = strcmp(row.result.worker, worker) == 0;
+    result_row_done(&row);
+    cr_expect_eq(about(&id, "SELECT attempt FROM jobs WHERE id = $"), 1, "a pass is no attempt");
+    cr_expect_eq(about(&id, ATTEMPTS), 1);
+    return at;
+}
+
+/* That many workers are there, and as many of them have said that a state is warm. */
+static void await_workers(int n, int n_warm)
+{
+    struct worker_info rows[4];
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(20)) {
+        int got = queue_workers(&f.queue, rows, 4, &err), warm = 0;
+        for (int i = 0; i < got; i++) {
+            warm += rows[i].warm[0] != 0;
+        }
+        if (got == n && warm == n_warm) {
+            return;
+        }
+    }
+    cr_assert_fail("not %d workers with %d states", n, n_warm);
+}
+
+/* Chance would give half of them to each. A worker that got one has the state too, so another takes
+ * its place. */
+Test(worker, a_job_goes_to_where_its_state_is_warm)
+{
+    enum { MORE = 12 };
+    keep_state();
+    pid_t first = start_worker("w1"), second;
+    cr_assert(ran_at("w1"));
+    await_workers(1, 1);
+    second = start_worker("w2");
+    await_workers(2, 1);
+    int right = 0;
+    for (int i = 0; i < MORE; i++) {
+        if (ran_at("w1")) {
+            right++;
+            continue;
+        }
+        cr_assert_eq(end_worker(second), 0);
+        await_workers(1, 1);
+        second = start_worker("w2");
+        await_workers(2, 1);
+    }
+    cr_expect_geq(right, MORE - 2, "%d of %d ran where their state was", right, MORE);
+    kill_worker(first); /* it still says so */
+    cr_expect(ran_at("w2"), "the one that lives runs it");
+    cr_assert_eq(end_worker(second), 0);
+    expect_queue_empty();
+}
+
+/* The step itself: another's claim is not passed on, one's own once, and nothing gets lost. */
+Test(worker, passing_a_claim_on_is_one_step)
+{
+    struct claim c, again;
+    struct id id = run_job(ONE);
+    cr_assert_eq(queue_claim(&f.queue, "a", 0, &c, &err), 1);
+    cr_expect_eq(c.passed, 0);
+    cr_expect_eq(queue_claim_pass(&f.queue, "b", &c, &err), 0, "it is a's");
+    cr_expect_eq(queue_claim_pass(&f.queue, "a", &c, &err), 1);
+    cr_expect_eq(queue_claim_pass(&f.queue, "a", &c, &err), 0, "it is nobody's now");
+    cr_assert_eq(queue_claim(&f.queue, "b", 0, &again, &err), 1);
+    cr_expect_eq(again.passed, 1);
+    cr_expect_str_eq(again.job_id, id.text);
+    cr_expect_str_eq(again.job_id, c.job_id);
+    cr_expect(again.attempt == c.attempt && again.submitted_ms == c.submitted_ms);
+    cr_expect(again.spec_len == c.spec_len && memcmp(again.spec, c.spec, c.spec_len) == 0);
+    struct claim none;
+    cr_expect_eq(queue_claim(&f.queue, "c", 0, &none, &err), 0, "there is one of it");
+    const char *stream_id = again.stream_id;
+    OK(queue_claim_ack(&f.queue, &stream_id, 1, &err));
+    claim_done(&c);
+    claim_done(&again);
+    expect_queue_empty();
+}
