@@ -157,7 +157,7 @@ static int submit(struct bench *b, int n, struct err *err)
     }
     int64_t at_us = mono_us();
     int rc = store_submit(&b->pg, "bench", NULL, NULL, 0, items, n, true, err);
-    rc = rc < 0 ? rc : queue_wake(&b->wake, err);
+    rc = rc < 0 ? rc : queue_wake_for(&b->wake, "bench", b->spec->priority, n, err);
     for (int i = 0; i < n && rc == 0; i++) {
         add(b, items[i].ret_id.text, at_us);
     }

@@ -65,6 +65,7 @@ static int turn(struct scheduler *s, int room, struct err *err)
     static struct dispatch_want wants[PICK_TURN_MAX];
     static struct dispatch_row rows[PICK_TURN_MAX];
     int got[PICK_TURN_MAX], n_jobs;
+    int64_t last_us[PICK_TURN_MAX];
     int n = pick_turn(s->pick, room, shares, order, &n_jobs);
     if (n == 0) {
         return 0;
@@ -73,8 +74,10 @@ static int turn(struct scheduler *s, int room, struct err *err)
     for (int i = 0; i < n; i++) {
         wants[i] = (struct dispatch_want){ .tenant = pick_name(s->pick, shares[i].tenant),
                                            .priority = shares[i].priority,
-                                           .n = shares[i].n };
+                                           .n = shares[i].n,
+                                           .from_us = pick_from(s->pick, &shares[i]) };
         got[i] = 0;
+        last_us[i] = 0;
     }
     int n_rows = store_dispatch(&s->pg, wants, n, rows, PICK_TURN_MAX, err);
     if (n_rows < 0) {
@@ -82,8 +85,12 @@ static int turn(struct scheduler *s, int room, struct err *err)
     }
     for (int i = 0; i < n_rows; i++) {
         got[rows[i].share]++;
+        last_us[rows[i].share] = rows[i].not_before_us; /* they come in their order */
     }
     for (int i = 0; i < n; i++) {
+        if (got[i] > 0) {
+            pick_set_from(s->pick, &shares[i], last_us[i] - SCHED_FROM_MARGIN_US);
+        }
         pick_taken(s->pick, &shares[i], got[i]);
     }
     int rc = n_rows > 0 ? make_ready(s, rows, n_rows, order, n_jobs, err) : 0;
@@ -104,6 +111,10 @@ int scheduler_dispatch(struct scheduler *s, struct err *err)
     }
     if (due) {
         pick_unpark(s->pick);
+    }
+    if (due || now >= s->whole_at_ms) { /* whoever committed later than its place in the queue */
+        pick_forget_from(s->pick);
+        s->whole_at_ms = now + SCHED_WHOLE_MS;
     }
     struct pick_input in = { .slots = s->slots,
                              .ready_depth = s->config->sched_ready_depth,

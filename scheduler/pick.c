@@ -19,6 +19,7 @@ struct line {
         charged_us; /* picked and not settled by pick_done, and what it was charged */
     int64_t vtime;
     bool parked; /* the database had nothing due */
+    int64_t from_us;
     unsigned turn;
     int share; /* of that turn */
 };
@@ -428,6 +429,25 @@ void pick_taken(struct pick *p, const struct pick_share *share, int got)
     l->parked = true;
     assert(l->charged_n >= 0 && l->in_flight >= 0);
     settle(p, share->tenant);
+}
+
+int64_t pick_from(struct pick *p, const struct pick_share *share)
+{
+    return at(p, share->tenant)->lines[share->priority].from_us;
+}
+
+void pick_set_from(struct pick *p, const struct pick_share *share, int64_t from_us)
+{
+    at(p, share->tenant)->lines[share->priority].from_us = from_us;
+}
+
+void pick_forget_from(struct pick *p)
+{
+    for (int i = 0; i < p->n_tenants; i++) {
+        for (int k = 0; k < PRIORITY_COUNT; k++) {
+            p->tenants[i].lines[k].from_us = 0;
+        }
+    }
 }
 
 static void smooth(int64_t *mean_us, int64_t us, int64_t jobs)

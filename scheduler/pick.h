@@ -86,6 +86,11 @@ struct pick_share {
     enum job_priority priority;
     int n;
 };
+/* Where the queue of a share begins, as far as is known: a time in microseconds, 0: unknown. Kept
+ * for the caller, who sets it from what was taken and forgets all of them now and then. */
+int64_t pick_from(struct pick *p, const struct pick_share *share);
+void pick_set_from(struct pick *p, const struct pick_share *share, int64_t from_us);
+void pick_forget_from(struct pick *p);
 /* Chooses room jobs (1..PICK_TURN_MAX). ret_order[i] is the share that the i-th job to be made
  * ready belongs to; *ret_jobs how many there are. Charges them. Returns the number of shares, each
  * with another (tenant, priority). */

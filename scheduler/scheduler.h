@@ -31,11 +31,13 @@
 #define SCHED_EXPIRE_MAX 100    /* snapshots deleted at a time */
 #define SCHED_TIDY_MS 60000     /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
-#define SCHED_LOST_MS 3000     /* between two looks for entries that Redis lost */
-#define SCHED_LOST_AGE_MS 5000 /* a dispatched job without an entry is lost only after this */
-#define SCHED_COUNTS_MS 500    /* how old the counts of what waits and runs may be */
-#define SCHED_TERMS_MS 1000    /* and the tenants' weights, caps and stops */
-#define SCHED_UNPARK_MS 5000   /* look again at queues that had nothing due */
+#define SCHED_LOST_MS 3000           /* between two looks for entries that Redis lost */
+#define SCHED_LOST_AGE_MS 5000       /* a dispatched job without an entry is lost only after this */
+#define SCHED_COUNTS_MS 500          /* how old the counts of what waits and runs may be */
+#define SCHED_TERMS_MS 1000          /* and the tenants' weights, caps and stops */
+#define SCHED_UNPARK_MS 5000         /* look again at queues that had nothing due */
+#define SCHED_WHOLE_MS 1000          /* look at whole queues, not only behind what was taken last */
+#define SCHED_FROM_MARGIN_US 1000000 /* begin so long before it: submissions overlap */
 #define SCHED_RECOUNT_MS                                                                           \
     600000                     /* between two corrections of the counts from the jobs themselves   \
                                 */
@@ -76,7 +78,8 @@ struct scheduler {
     struct pick *pick;         /* rebuilt from Postgres by every connect */
     struct activity *activity; /* PICK_TENANTS_MAX: of the places of pick */
     int n_reports;
-    int64_t counts_at_ms, terms_at_ms, unpark_at_ms, recount_at_ms, activity_at_ms, ends_at_ms;
+    int64_t counts_at_ms, terms_at_ms, unpark_at_ms, recount_at_ms, activity_at_ms, ends_at_ms,
+        whole_at_ms;
     struct pg pg;
     struct queue queue;
     struct outage outage;

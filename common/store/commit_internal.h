@@ -21,8 +21,9 @@ void commit_usage_params(struct pg_params *p, const struct usage_record u[METER_
 MUST_CHECK int commit_usage_send(struct pg *pg, const struct commit_item *item, const char *branch,
                                  const struct usage_record *u, int n, struct err *err);
 
-/* State, result, attempt and usage rows of items that are in the order of their ids: one statement,
- * that answers with the ids of those that won. */
+/* State, result, attempt and usage rows of items that are in the order of their ids: one statement
+ * that answers with the ids of those that won, and one more for each further part of an item's
+ * usage. Returns how many statements were sent. */
 extern const struct statement stmt_commit_rows;
 MUST_CHECK int commit_rows_send(struct pg *pg, struct commit_item *const *items, int n,
                                 struct err *err);

@@ -1,6 +1,6 @@
 /* The usage lines of what commits: priced here, with the book that the transaction's guard
  * compares, and not by the worker, whose rates may have changed while it ran or while its result
- * waited for the database. One part of a job's own sandbox travels in the guarded statement itself;
+ * waited for the database. The first part of a job's own sandbox travels in the guarded statement;
  * everything else (the parts behind a midnight or a change of rates, the branches' sandboxes) in
  * statements that select from the attempt's row. */
 #include <assert.h>

@@ -32,13 +32,13 @@ struct submit_item {
         ret_error; /* code CONFLICT: the key was there with other content; LIMIT: a cap of the
                       tenant's, come back after retry_after_ms. This item was not added */
 };
-/* Insert items (already validated, 1..SUBMIT_MAX) by COPY into a temporary table and one INSERT ...
- * ON CONFLICT. batch_id NULL: no batch; otherwise the batch row is made when missing and its job
- * count grows by what was added; a batch of another tenant is -ERR_CONFLICT. seq of item i is
- * first_seq + i, or items[i].seq when first_seq is negative. all_or_nothing: a conflict in any item
- * adds nothing and returns -ERR_CONFLICT naming the item (0-based); so does a cap of the tenant's
- * (queue's length, rate, stopped: tenants.h) with -ERR_LIMIT and err->retry_after_ms. Otherwise as
- * many as fit are added, the first of items. */
+/* Insert items (already validated, 1..SUBMIT_MAX) in one transaction. batch_id NULL: no batch;
+ * otherwise the batch row is made when missing and its job count grows by what was added; a batch
+ * of another tenant is -ERR_CONFLICT. seq of item i is first_seq + i, or items[i].seq when
+ * first_seq is negative. all_or_nothing: a conflict in any item adds nothing and returns
+ * -ERR_CONFLICT naming the item (0-based); so does a cap of the tenant's (queue's length, rate,
+ * stopped: tenants.h) with -ERR_LIMIT and err->retry_after_ms. Otherwise as many as fit are added,
+ * the first of items. */
 #define SUBMIT_MAX 10000
 MUST_CHECK int store_submit(struct pg *pg, const char *tenant, const char *batch_id,
                             const char *batch_name, int first_seq, struct submit_item *items, int n,
@@ -50,17 +50,20 @@ struct dispatch_row {
     char tenant[JOB_TENANT_MAX + 1];
     char batch[ID_TEXT_BYTES]; /* "": none */
     char template_name[JOB_TEMPLATE_MAX + 1];
-    int attempt;          /* already counted up: the number of this attempt */
-    int64_t submitted_ms; /* UTC */
-    int share;            /* index of the want that it belongs to */
-    char *spec;           /* canonical JSON, owned by the row */
+    int attempt;           /* already counted up: the number of this attempt */
+    int64_t submitted_ms;  /* UTC */
+    int share;             /* index of the want that it belongs to */
+    int64_t not_before_us; /* UTC: its place in its queue */
+    char *spec;            /* canonical JSON, owned by the row */
     size_t spec_len;
 };
-/* Up to n jobs of one tenant and priority. */
+/* Up to n jobs of one tenant and priority, first those whose place in the queue (not_before) is
+ * from_us or later, then the others. 0: all in their order. */
 struct dispatch_want {
     const char *tenant;
     enum job_priority priority;
     int n;
+    int64_t from_us; /* UTC */
 };
 #define DISPATCH_WANTS_MAX 256
 void dispatch_rows_done(struct dispatch_row *rows, int n);

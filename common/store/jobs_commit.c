@@ -74,7 +74,7 @@ static int send_all(struct pg *pg, struct commit_item **order, int n, struct err
             index[i + k] = sent;
         }
         rc = commit_rows_send(pg, order + i, step, err);
-        sent++;
+        sent += rc > 0 ? rc : 0;
     }
     for (int i = 0; i < n && rc >= 0; i++) {
         rc = commit_extras_send(pg, order[i], err);

@@ -6,6 +6,7 @@
  * partial index of jobs in flight does not fit it (a plan made while that index was empty would
  * read all of it for every batch). */
 #include <assert.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "common/base/cleanup.h"
@@ -14,38 +15,44 @@
 
 #define STEP_BYTES_MAX (32u << 20) /* output in one statement */
 
-/* $1..$13 one value an item, $14.. one value a usage line */
+/* Each array has one value an item. An item's usage lines are those of its first part, from_ms
+ * NULL: none; they are made from what the UPDATE returned, so that nothing is joined. */
+#define LINE(id, meter, amount, price, cost)                                                       \
+    "(u." id ", '" meter "', u." amount ", u." price ", u." cost ")"
 const struct statement stmt_commit_rows = {
     "commit_rows",
-    "WITH i AS (SELECT * FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[],"
-    "  $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[],"
-    "  $12::text[], $13::text[]) i (id, attempt, state, verdict, detail, out_head, out_tail,"
-    "  err_head, err_tail, setup_out, setup_err, template, worker)),"
-    " u AS (UPDATE jobs j SET state = i.state, verdict = i.verdict, finished_at = "
+    "WITH u AS (UPDATE jobs j SET state = i.state, verdict = i.verdict, finished_at = "
     "clock_timestamp()"
-    "  FROM i WHERE j.id = i.id AND j.attempt = i.attempt AND j.state || '' IN "
-    "('scheduled','running')"
-    "  RETURNING j.id, j.tenant, j.labels, coalesce(i.template, j.template) AS template, "
-    "j.batch_id,"
-    "  i.attempt, i.verdict, i.detail, i.out_head, i.out_tail, i.err_head, i.err_tail,"
-    "  i.setup_out, i.setup_err, i.worker),"
+    "  FROM unnest($1::uuid[], $2::int[], $3::text[], $4::text[], $5::text[],"
+    "  $6::bytea[], $7::bytea[], $8::bytea[], $9::bytea[], $10::bytea[], $11::bytea[],"
+    "  $12::text[], $13::text[], $14::int8[], $15::int8[], $16::int8[], $17::int8[], $18::int[],"
+    "  $19::int[], $20::uuid[], $21::int8[], $22::int8[], $23::int8[], $24::uuid[], $25::int8[],"
+    "  $26::int8[], $27::int8[]) i (id, attempt, state, verdict, detail, out_head, out_tail,"
+    "  err_head, err_tail, setup_out, setup_err, template, worker, from_ms, to_ms, measured_ms,"
+    "  charged_ms, rate_id, period, cpu, cpu_amount, cpu_price, cpu_cost, gib, gib_amount,"
+    "  gib_price, gib_cost)"
+    "  WHERE j.id = i.id AND j.attempt = i.attempt AND j.state || '' IN ('scheduled','running')"
+    "  RETURNING j.tenant, j.labels, coalesce(i.template, j.template) AS job_template, j.batch_id,"
+    "  i.*),"
     " r AS (INSERT INTO results (job_id, attempt, verdict, detail, stdout_head, stdout_tail,"
     "   stderr_head, stderr_tail, setup_stdout, setup_stderr)"
     "  SELECT id, attempt, verdict, detail, out_head, out_tail, err_head, err_tail, setup_out,"
     "   setup_err FROM u),"
     " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome)"
     "  SELECT id, attempt, worker, 'committed' FROM u),"
-    " g AS (INSERT INTO usage_records (id, tenant, job_id, attempt, part, meter, template, labels,"
+    " g AS (INSERT INTO usage_records (id, tenant, job_id, attempt, meter, template, labels,"
     "   batch_id, verdict, from_ts, to_ts, measured_ms, charged_ms, rate_id, period, amount,"
     "   unit_price_nanousd, cost_nanousd)"
-    "  SELECT m.id, u.tenant, u.id, u.attempt, m.part, m.meter, u.template, u.labels, u.batch_id,"
-    "   u.verdict, to_timestamp(m.from_ms / 1000.0), to_timestamp(m.to_ms / 1000.0),"
-    "   m.measured_ms, m.charged_ms, m.rate_id, m.period, m.amount, m.price, m.cost"
-    "  FROM unnest($14::uuid[], $15::uuid[], $16::int[], $17::text[], $18::int8[], $19::int8[],"
-    "   $20::int8[], $21::int8[], $22::int[], $23::int[], $24::int8[], $25::int8[], $26::int8[])"
-    "   m (job, id, part, meter, from_ms, to_ms, measured_ms, charged_ms, rate_id, period, amount,"
-    "   price, cost) JOIN u ON u.id = m.job)"
-    " SELECT id::text FROM u"
+    "  SELECT m.id, u.tenant, u.id, u.attempt, m.meter, u.job_template, u.labels, u.batch_id,"
+    "   u.verdict, to_timestamp(u.from_ms / 1000.0::float8), to_timestamp(u.to_ms / "
+    "1000.0::float8),"
+    "   u.measured_ms, u.charged_ms, u.rate_id, u.period, m.amount, m.price, m.cost"
+    "  FROM u CROSS JOIN LATERAL (VALUES " LINE(
+        "cpu", "vcpu_seconds", "cpu_amount", "cpu_price",
+        "cpu_cost") ", " LINE("gib", "gib_seconds", "gib_amount", "gib_price",
+                              "gib_cost") ") m (id, meter, amount, price, cost)"
+                                          "  WHERE u.from_ms IS NOT NULL)"
+                                          " SELECT id::text FROM u"
 };
 
 enum column {
@@ -62,31 +69,35 @@ enum column {
     C_SETUP_ERR,
     C_TEMPLATE,
     C_WORKER,
-    U_JOB,
-    U_ID,
-    U_PART,
-    U_METER,
     U_FROM,
     U_TO,
     U_MEASURED,
     U_CHARGED,
     U_RATE,
     U_PERIOD,
-    U_AMOUNT,
-    U_PRICE,
-    U_COST,
+    U_CPU, /* of the first meter, then of the second: U_LINE columns */
+    U_CPU_AMOUNT,
+    U_CPU_PRICE,
+    U_CPU_COST,
+    U_GIB,
+    U_GIB_AMOUNT,
+    U_GIB_PRICE,
+    U_GIB_COST,
     COLUMN_COUNT
 };
+#define U_LINE (U_GIB - U_CPU)
+static_assert(METER_COUNT == 2 && METER_VCPU_SECONDS == 0 && METER_GIB_SECONDS == 1,
+              "the statement writes these two lines");
 static const enum pg_element types[COLUMN_COUNT] = {
     [C_ID] = PG_UUID,         [C_ATTEMPT] = PG_INT4,    [C_STATE] = PG_TEXT,
     [C_VERDICT] = PG_TEXT,    [C_DETAIL] = PG_TEXT,     [C_OUT_HEAD] = PG_BYTEA,
     [C_OUT_TAIL] = PG_BYTEA,  [C_ERR_HEAD] = PG_BYTEA,  [C_ERR_TAIL] = PG_BYTEA,
     [C_SETUP_OUT] = PG_BYTEA, [C_SETUP_ERR] = PG_BYTEA, [C_TEMPLATE] = PG_TEXT,
-    [C_WORKER] = PG_TEXT,     [U_JOB] = PG_UUID,        [U_ID] = PG_UUID,
-    [U_PART] = PG_INT4,       [U_METER] = PG_TEXT,      [U_FROM] = PG_INT8,
-    [U_TO] = PG_INT8,         [U_MEASURED] = PG_INT8,   [U_CHARGED] = PG_INT8,
-    [U_RATE] = PG_INT4,       [U_PERIOD] = PG_INT4,     [U_AMOUNT] = PG_INT8,
-    [U_PRICE] = PG_INT8,      [U_COST] = PG_INT8,
+    [C_WORKER] = PG_TEXT,     [U_FROM] = PG_INT8,       [U_TO] = PG_INT8,
+    [U_MEASURED] = PG_INT8,   [U_CHARGED] = PG_INT8,    [U_RATE] = PG_INT4,
+    [U_PERIOD] = PG_INT4,     [U_CPU] = PG_UUID,        [U_CPU_AMOUNT] = PG_INT8,
+    [U_CPU_PRICE] = PG_INT8,  [U_CPU_COST] = PG_INT8,   [U_GIB] = PG_UUID,
+    [U_GIB_AMOUNT] = PG_INT8, [U_GIB_PRICE] = PG_INT8,  [U_GIB_COST] = PG_INT8,
 };
 
 static const char *final_state(enum verdict v)
@@ -104,24 +115,36 @@ static const struct bytes *output(const struct job_result *r, int column)
     return all[column - C_OUT_HEAD];
 }
 
-static int add_usage(struct pg_array *c, const char *job_id, const struct usage_record *u,
-                     struct err *err)
+static int add_no_usage(struct pg_array *c, struct err *err)
 {
-    int rc = pg_array_add_uuid(&c[U_JOB], job_id, err);
-    rc = rc < 0 ? rc : pg_array_add_uuid(&c[U_ID], u->id.text, err);
-    rc = rc < 0 ? rc : pg_array_add_int(&c[U_PART], u->part, err);
-    rc = rc < 0 ? rc : pg_array_add_text(&c[U_METER], meter_word(u->meter), err);
-    rc = rc < 0 ? rc : pg_array_add_int(&c[U_FROM], u->from_ms, err);
+    int rc = 0;
+    for (int k = U_FROM; k < COLUMN_COUNT && rc == 0; k++) {
+        rc = pg_array_add(&c[k], NULL, 0, err);
+    }
+    return rc;
+}
+
+/* The lines of one part. */
+static int add_usage(struct pg_array *c, const struct usage_record u[METER_COUNT], struct err *err)
+{
+    int rc = pg_array_add_int(&c[U_FROM], u->from_ms, err);
     rc = rc < 0 ? rc : pg_array_add_int(&c[U_TO], u->to_ms, err);
     rc = rc < 0 ? rc : pg_array_add_int(&c[U_MEASURED], u->measured_ms, err);
     rc = rc < 0 ? rc : pg_array_add_int(&c[U_CHARGED], u->charged_ms, err);
     rc = rc < 0 ? rc : pg_array_add_int(&c[U_RATE], u->rate_id, err);
     rc = rc < 0 ? rc : pg_array_add_int(&c[U_PERIOD], u->period, err);
-    rc = rc < 0 ? rc : pg_array_add_int(&c[U_AMOUNT], u->amount, err);
-    rc = rc < 0 ? rc : pg_array_add_int(&c[U_PRICE], u->unit_price_nanousd, err);
-    return rc < 0 ? rc : pg_array_add_int(&c[U_COST], u->cost_nanousd, err);
+    for (int m = 0; m < METER_COUNT; m++) {
+        struct pg_array *line = c + U_CPU + m * U_LINE;
+        assert((int)u[m].meter == m && u[m].part == 0);
+        rc = rc < 0 ? rc : pg_array_add_uuid(&line[0], u[m].id.text, err);
+        rc = rc < 0 ? rc : pg_array_add_int(&line[1], u[m].amount, err);
+        rc = rc < 0 ? rc : pg_array_add_int(&line[2], u[m].unit_price_nanousd, err);
+        rc = rc < 0 ? rc : pg_array_add_int(&line[3], u[m].cost_nanousd, err);
+    }
+    return rc;
 }
 
+/* Returns how many usage lines the item has. */
 static int add_item(struct pg *pg, struct pg_array *c, const struct commit_item *item,
                     struct err *err)
 {
@@ -140,10 +163,8 @@ static int add_item(struct pg *pg, struct pg_array *c, const struct commit_item 
     }
     struct usage_record u[USAGE_RECORDS_MAX];
     int n = rc < 0 || !item->billed ? rc : commit_usage_price(pg, item, "", r, u, err);
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = add_usage(c, item->job_id, &u[i], err);
-    }
-    return n < 0 ? n : rc;
+    rc = n < 0 ? n : n == 0 ? add_no_usage(c, err) : add_usage(c, u, err);
+    return rc < 0 ? rc : n;
 }
 
 int commit_rows_step(struct commit_item *const *items, int n)
@@ -160,19 +181,33 @@ int commit_rows_step(struct commit_item *const *items, int n)
     return n;
 }
 
+/* The parts behind the first one, of an item that has some. Returns how many statements. */
+static int send_parts(struct pg *pg, const struct commit_item *item, struct err *err)
+{
+    struct usage_record u[USAGE_RECORDS_MAX];
+    int n = commit_usage_price(pg, item, "", item->result, u, err);
+    return n < 0 ? n : commit_usage_send(pg, item, "", u + METER_COUNT, n - METER_COUNT, err);
+}
+
 int commit_rows_send(struct pg *pg, struct commit_item *const *items, int n, struct err *err)
 {
     struct pg_array columns[COLUMN_COUNT];
     struct pg_params p = { .n = 0 };
     static_assert(COLUMN_COUNT <= PG_PARAMS_MAX, "parameters");
-    int rc = 0;
+    int rc = 0, sent = 1, last_long = -1; /* the last item with more than one part */
     for (int k = 0; k < COLUMN_COUNT; k++) {
         pg_array_init(&columns[k], types[k]);
     }
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = add_item(pg, columns, items[i], err);
+    cleanup_free bool *is_long = calloc((size_t)n, sizeof *is_long);
+    if (!is_long) {
+        abort();
     }
-    if (rc == 0) {
+    for (int i = 0; i < n && rc >= 0; i++) {
+        rc = add_item(pg, columns, items[i], err);
+        is_long[i] = rc > METER_COUNT;
+        last_long = is_long[i] ? i : last_long;
+    }
+    if (rc >= 0) {
         for (int k = 0; k < COLUMN_COUNT; k++) {
             pg_add_array(&p, &columns[k]);
         }
@@ -181,5 +216,9 @@ int commit_rows_send(struct pg *pg, struct commit_item *const *items, int n, str
     for (int k = 0; k < COLUMN_COUNT; k++) {
         pg_array_done(&columns[k]);
     }
-    return rc;
+    for (int i = 0; i <= last_long && rc >= 0; i++) {
+        rc = is_long[i] ? send_parts(pg, items[i], err) : 0;
+        sent += rc > 0 ? rc : 0;
+    }
+    return rc < 0 ? rc : sent;
 }

@@ -13,30 +13,38 @@
 #include "common/store/jobs.h"
 #include "common/store/pg_internal.h"
 
-/* $1 tenants, $2 priorities, $3 counts: arrays of one length. One index probe a share, and no row
- * is looked at that is not taken. */
+/* $1 tenants, $2 priorities, $3 counts, $4 where to begin: arrays of one length. One index probe a
+ * share, and no row is looked at that is not taken. What lies before the beginning is looked at
+ * when the rest is too little: the index keeps the entries of what was taken until a vacuum comes
+ * by, and at the head of a long queue a probe would step over all of them (a scan that stops before
+ * the second branch never starts it). */
+#define DUE(bound)                                                                                 \
+    "(SELECT id FROM jobs WHERE tenant = w.tenant AND priority = w.priority AND state IN "         \
+    "('queued','retrying') AND not_before <= now() AND not_before " bound                          \
+    " to_timestamp(w.from_us / 1e6::float8) AND (deadline IS NULL OR deadline > now())"            \
+    " AND cancel_at IS NULL ORDER BY not_before, id LIMIT w.n FOR UPDATE SKIP LOCKED)"
 static const struct statement dispatch = {
     "dispatch",
-    "WITH want AS (SELECT * FROM unnest($1::text[], $2::int2[], $3::int4[]) WITH ORDINALITY"
-    "   AS w (tenant, priority, n, share)),"
-    " pick AS (SELECT j.id, w.share FROM want w CROSS JOIN LATERAL (SELECT id FROM jobs"
-    "   WHERE tenant = w.tenant AND priority = w.priority AND state IN ('queued','retrying')"
-    "   AND not_before <= now() AND (deadline IS NULL OR deadline > now())"
-    "   AND cancel_at IS NULL"
-    "   ORDER BY not_before, id LIMIT w.n FOR UPDATE SKIP LOCKED) j),"
-    " moved AS (UPDATE jobs j SET state = 'scheduled', attempt = j.attempt + 1, scheduled_at = "
-    "clock_timestamp()"
-    "   FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
-    "j.submitted_at, j.spec, j.not_before, j.priority, j.batch_id, pick.share)" QUEUE_COUNT(
-        "moved",
-        "-") " SELECT id::text, tenant, template, attempt, " PG_MS("submitted_at") ", spec, share "
-                                                                                   "- 1, "
-                                                                                   "coalesce(batch_"
-                                                                                   "id::text, '') "
-                                                                                   "FROM moved "
-                                                                                   "ORDER BY "
-                                                                                   "share, "
-                                                                                   "not_before, id"
+    "WITH want AS (SELECT * FROM unnest($1::text[], $2::int2[], $3::int4[], $4::int8[]) WITH "
+    "ORDINALITY AS w (tenant, priority, n, from_us, share)),"
+    " pick AS (SELECT j.id, w.share FROM want w CROSS JOIN LATERAL (SELECT id FROM (SELECT id "
+    "FROM " DUE(">=") " late UNION ALL SELECT id FROM " DUE(
+        "<") " early) j LIMIT w.n) j),"
+             " moved AS (UPDATE jobs j SET state = 'scheduled', attempt = j.attempt + 1, "
+             "scheduled_at = "
+             "clock_timestamp()"
+             "   FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
+             "j.submitted_at, j.spec, j.not_before, j.priority, j.batch_id, "
+             "pick.share)" QUEUE_COUNT("moved", "-") " SELECT id::text, tenant, template, "
+                                                     "attempt, " PG_MS(
+                                                         "submitted_at") ", spec, share "
+                                                                         "- 1, "
+                                                                         "coalesce(batch_id::text, "
+                                                                         "''), (extract(epoch from "
+                                                                         "not_before) * "
+                                                                         "1000000)::int8"
+                                                                         " FROM moved ORDER BY "
+                                                                         "share, not_before, id"
 };
 static const struct statement next_due = {
     "next_due",
@@ -94,28 +102,31 @@ static int on_dispatched(void *ctx, int index, const PGresult *res, struct err *
         r->spec = pg_dup(res, i, 5, &r->spec_len);
         r->share = (int)pg_int(res, i, 6);
         pg_copy(res, i, 7, r->batch, sizeof r->batch);
+        r->not_before_us = pg_int(res, i, 8);
     }
     d->n = n;
     return 0;
 }
 
-/* The three arrays as texts: "{a,b}". Tenants' names need no quotes. */
-static int put_wants(struct buf *const text[3], const struct dispatch_want *wants, int n,
+/* The arrays as texts: "{a,b}". Tenants' names need no quotes. */
+#define WANT_COLUMNS 4
+static int put_wants(struct buf *const text[WANT_COLUMNS], const struct dispatch_want *wants, int n,
                      struct err *err)
 {
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {
-        char number[2][16];
+        char number[3][24];
         assert(job_tenant_ok(wants[i].tenant));
         (void)snprintf(number[0], sizeof number[0], "%d", (int)wants[i].priority);
         (void)snprintf(number[1], sizeof number[1], "%d", wants[i].n);
-        const char *column[3] = { wants[i].tenant, number[0], number[1] };
-        for (int k = 0; k < 3 && rc == 0; k++) {
+        (void)snprintf(number[2], sizeof number[2], "%lld", (long long)wants[i].from_us);
+        const char *column[WANT_COLUMNS] = { wants[i].tenant, number[0], number[1], number[2] };
+        for (int k = 0; k < WANT_COLUMNS && rc == 0; k++) {
             rc = buf_add_str(text[k], i == 0 ? "{" : ",", err);
             rc = rc < 0 ? rc : buf_add_str(text[k], column[k], err);
         }
     }
-    for (int k = 0; k < 3 && rc == 0; k++) {
+    for (int k = 0; k < WANT_COLUMNS && rc == 0; k++) {
         rc = buf_add_str(text[k], "}", err);
     }
     return rc;
@@ -128,9 +139,9 @@ int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants
     static const struct statement *const all[] = { &stmt_begin, &stmt_async_commit, &dispatch,
                                                    &stmt_commit };
     const int n_all = sizeof all / sizeof all[0];
-    cleanup_buf struct buf tenants, priorities, counts;
-    struct buf *const text[3] = { &tenants, &priorities, &counts };
-    for (int k = 0; k < 3; k++) {
+    cleanup_buf struct buf tenants, priorities, counts, starts;
+    struct buf *const text[WANT_COLUMNS] = { &tenants, &priorities, &counts, &starts };
+    for (int k = 0; k < WANT_COLUMNS; k++) {
         buf_init(text[k], (size_t)DISPATCH_WANTS_MAX * (JOB_TENANT_MAX + 2));
     }
     int rc = put_wants(text, wants, n_wants, err);
@@ -145,6 +156,7 @@ int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants
     pg_add_text(&p, tenants.data);
     pg_add_text(&p, priorities.data);
     pg_add_text(&p, counts.data);
+    pg_add_text(&p, starts.data);
     for (int i = 0; i < n_all; i++) { /* one trip to the server: this is on the way of every job */
         if ((rc = pg_pipeline_send(pg, all[i], i == DISPATCH_INDEX ? &p : NULL, false, err)) < 0) {
             return rc;

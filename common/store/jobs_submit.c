@@ -1,13 +1,13 @@
-/* Submission: COPY into a temporary table, then one INSERT ... ON CONFLICT DO NOTHING.
+/* Submission: one INSERT of many rows, each column an array, and for rows that may be there already
+ * ON CONFLICT DO NOTHING.
  *
- * The binary COPY format carries every byte of a spec without escaping. A job that was not inserted
- * met a row with its id (the same call repeated) or with its tenant and idempotency key (the client
- * repeated itself); its content hash decides between "the same job" and "conflict". DO NOTHING
- * waits for a concurrent transaction that holds the same key, so the lookup afterwards, a statement
- * with a snapshot of its own, sees what was committed. */
-#include <arpa/inet.h>
+ * A job that was not inserted met a row with its id (the same call repeated) or with its tenant and
+ * idempotency key (the client repeated itself); its content hash decides between "the same job" and
+ * "conflict". DO NOTHING waits for a concurrent transaction that holds the same key, so the lookup
+ * afterwards, a statement with a snapshot of its own, sees what was committed. Rows with an id made
+ * just now and without a key cannot be there: they go without ON CONFLICT, which costs a second
+ * look into each unique index and a second WAL record a row. */
 #include <assert.h>
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 #include <jansson.h>
@@ -18,14 +18,7 @@
 #include "common/store/pg_array.h"
 
 #define HASH_BYTES 32
-#define COPY_COLUMNS 13
-#define COPY_FLUSH_BYTES (256u << 10) /* handed to libpq in pieces of about this size */
-#define COPY_BUF_MAX (COPY_FLUSH_BYTES + (64u << 20)) /* plus the largest row */
-
-#define INTAKE_SQL                                                                                 \
-    "CREATE TEMPORARY TABLE IF NOT EXISTS brood_intake (ord int, id uuid, seq int, template text," \
-    " name text, spec text, spec_hash bytea, labels text, idempotency_key text,"                   \
-    " priority int, not_before_ms int8, deadline_ms int8, retries int) ON COMMIT DELETE ROWS"
+#define STEP_BYTES_MAX (32u << 20) /* specs in one statement */
 
 static const struct statement add_batch = {
     "add_batch",
@@ -39,15 +32,43 @@ static const struct statement batch_tenant = {
 static const struct statement grow_batch = {
     "grow_batch", "UPDATE batches SET jobs = jobs + $2::int WHERE id = $1::uuid"
 };
-static const struct statement insert_jobs = {
-    "insert_jobs",
-    "WITH added AS (INSERT INTO jobs (id, tenant, batch_id, seq, template, name, spec, spec_hash, "
-    "labels, idempotency_key, priority, not_before, deadline, retries)"
-    " SELECT id, $1, $2::uuid, seq, template, name, spec, spec_hash, labels::jsonb, "
-    "idempotency_key, priority, greatest(now(), to_timestamp(not_before_ms / 1000.0)),"
-    " to_timestamp(deadline_ms / 1000.0), retries"
-    " FROM brood_intake ORDER BY ord ON CONFLICT DO NOTHING RETURNING id, tenant, "
-    "priority)" QUEUE_COUNT("added", "") " SELECT id::text FROM added"
+/* $1 tenant, $2 batch or NULL, from $3 on one value a job */
+#define INSERT_JOBS(conflict)                                                                      \
+    "WITH added AS (INSERT INTO jobs (id, tenant, batch_id, seq, template, name, spec, "           \
+    "spec_hash, "                                                                                  \
+    "labels, idempotency_key, priority, not_before, deadline, retries)"                            \
+    " SELECT id, $1, $2::uuid, seq, template, name, spec, spec_hash, labels::jsonb, "              \
+    "idempotency_key, priority, greatest(now(), to_timestamp(not_before_ms / 1000.0::float8)),"    \
+    " to_timestamp(deadline_ms / 1000.0::float8), retries"                                         \
+    " FROM unnest($3::uuid[], $4::int[], $5::text[], $6::text[], $7::text[], $8::bytea[], "        \
+    "$9::text[], $10::text[], $11::int[], $12::int8[], $13::int8[], $14::int[]) i (id, seq, "      \
+    "template, name, spec, spec_hash, labels, idempotency_key, priority, not_before_ms, "          \
+    "deadline_ms, retries)" conflict                                                               \
+    " RETURNING id, tenant, priority)" QUEUE_COUNT("added", "") " SELECT id::text FROM added"
+
+static const struct statement insert_new = { "insert_new", INSERT_JOBS("") };
+static const struct statement insert_jobs = { "insert_jobs",
+                                              INSERT_JOBS(" ON CONFLICT DO NOTHING") };
+
+enum column {
+    C_ID,
+    C_SEQ,
+    C_TEMPLATE,
+    C_NAME,
+    C_SPEC,
+    C_HASH,
+    C_LABELS,
+    C_KEY,
+    C_PRIORITY,
+    C_NOT_BEFORE,
+    C_DEADLINE,
+    C_RETRIES,
+    COLUMN_COUNT
+};
+static const enum pg_element types[COLUMN_COUNT] = {
+    [C_ID] = PG_UUID,       [C_SEQ] = PG_INT4,        [C_TEMPLATE] = PG_TEXT, [C_NAME] = PG_TEXT,
+    [C_SPEC] = PG_TEXT,     [C_HASH] = PG_BYTEA,      [C_LABELS] = PG_TEXT,   [C_KEY] = PG_TEXT,
+    [C_PRIORITY] = PG_INT4, [C_NOT_BEFORE] = PG_INT8, [C_DEADLINE] = PG_INT8, [C_RETRIES] = PG_INT4,
 };
 static const struct statement find_job = {
     "find_job",
@@ -71,103 +92,83 @@ static char *labels_text(const struct job_spec *spec)
     return text;
 }
 
-/* ---- binary COPY ---- */
-
-static int put_field(struct buf *b, const void *data, size_t len, struct err *err)
-{
-    uint32_t n = htonl(data ? (uint32_t)len : UINT32_MAX); /* -1: NULL */
-    int rc = buf_add(b, &n, sizeof n, err);
-    return rc < 0 || !data ? rc : buf_add(b, data, len, err);
-}
-
-static int put_str(struct buf *b, const char *s, struct err *err)
-{
-    return put_field(b, s, s ? strlen(s) : 0, err);
-}
-
-static int put_int(struct buf *b, int v, struct err *err)
-{
-    uint32_t n = htonl((uint32_t)v);
-    return put_field(b, &n, sizeof n, err);
-}
+/* ---- the rows ---- */
 
 /* Milliseconds; 0: NULL. */
-static int put_time(struct buf *b, int64_t ms, struct err *err)
+static int add_time(struct pg_array *a, int64_t ms, struct err *err)
 {
-    uint64_t v = htobe64((uint64_t)ms);
-    return put_field(b, ms ? &v : NULL, sizeof v, err);
+    return ms ? pg_array_add_int(a, ms, err) : pg_array_add(a, NULL, 0, err);
 }
 
-static int put_row(struct buf *b, int ord, int seq, const struct submit_item *item, struct err *err)
+static int add_row(struct pg_array *c, int seq, const struct submit_item *item, struct err *err)
 {
     const struct job_spec *s = item->spec;
-    uint8_t hash[HASH_BYTES], id[16];
+    uint8_t hash[HASH_BYTES];
     job_spec_hash(s, hash);
-    pg_uuid_bytes(item->ret_id.text, id);
-    cleanup_free char *labels = labels_text(s);
-    uint16_t columns = htons(COPY_COLUMNS);
-    int rc = buf_add(b, &columns, sizeof columns, err);
-    rc = rc < 0 ? rc : put_int(b, ord, err);
-    rc = rc < 0 ? rc : put_field(b, id, sizeof id, err);
-    rc = rc < 0 ? rc : put_int(b, seq, err);
-    rc = rc < 0 ? rc : put_str(b, s->template_name, err);
-    rc = rc < 0 ? rc : put_str(b, s->name, err);
-    rc = rc < 0 ? rc : put_field(b, s->canonical, s->canonical_len, err);
-    rc = rc < 0 ? rc : put_field(b, hash, sizeof hash, err);
-    rc = rc < 0 ? rc : put_str(b, labels, err);
-    rc = rc < 0 ? rc : put_str(b, s->idempotency_key, err);
-    rc = rc < 0 ? rc : put_int(b, (int)s->priority, err);
-    rc = rc < 0 ? rc : put_time(b, s->not_before_ms, err);
-    rc = rc < 0 ? rc : put_time(b, s->deadline_ms, err);
-    return rc < 0 ? rc : put_int(b, s->retries, err);
+    cleanup_free char *labels = s->n_labels > 0 ? labels_text(s) : NULL;
+    int rc = pg_array_add_uuid(&c[C_ID], item->ret_id.text, err);
+    rc = rc < 0 ? rc : pg_array_add_int(&c[C_SEQ], seq, err);
+    rc = rc < 0 ? rc : pg_array_add_text(&c[C_TEMPLATE], s->template_name, err);
+    rc = rc < 0 ? rc : pg_array_add_text(&c[C_NAME], s->name, err);
+    rc = rc < 0 ? rc : pg_array_add(&c[C_SPEC], s->canonical, s->canonical_len, err);
+    rc = rc < 0 ? rc : pg_array_add(&c[C_HASH], hash, sizeof hash, err);
+    rc = rc < 0 ? rc : pg_array_add_text(&c[C_LABELS], labels ? labels : "{}", err);
+    rc = rc < 0 ? rc : pg_array_add_text(&c[C_KEY], s->idempotency_key, err);
+    rc = rc < 0 ? rc : pg_array_add_int(&c[C_PRIORITY], (int)s->priority, err);
+    rc = rc < 0 ? rc : add_time(&c[C_NOT_BEFORE], s->not_before_ms, err);
+    rc = rc < 0 ? rc : add_time(&c[C_DEADLINE], s->deadline_ms, err);
+    return rc < 0 ? rc : pg_array_add_int(&c[C_RETRIES], s->retries, err);
 }
 
-static int flush(struct pg *pg, struct buf *b, struct err *err)
+/* How many of the n items fit one statement, 1 or more. */
+static int step_of(const struct submit_item *items, int n)
 {
-    if (b->len > 0 && PQputCopyData(pg->conn, b->data, (int)b->len) != 1) {
-        return pg_fail(pg, NULL, "copy jobs", err);
-    }
-    buf_reset(b);
-    return 0;
-}
-
-static int copy_rows(struct pg *pg, int first_seq, struct submit_item *items, int n,
-                     struct err *err)
-{
-    static const char head[] =
-        "PGCOPY\n\377\r\n\0\0\0\0\0\0\0\0\0"; /* signature, flags 0, no extension */
-    static const char tail[] = "\377\377";
-    static_assert(sizeof head - 1 == 19, "header of the binary COPY format");
-    PGresult *res = PQexec(pg->conn, "COPY brood_intake FROM STDIN (FORMAT binary)");
-    if (PQresultStatus(res) != PGRES_COPY_IN) {
-        return pg_fail(pg, res, "copy jobs", err);
-    }
-    PQclear(res);
-    cleanup_buf struct buf b;
-    buf_init(&b, COPY_BUF_MAX);
-    int rc = buf_add(&b, head, sizeof head - 1, err);
-    for (int i = 0; i < n && rc == 0; i++) {
-        rc = put_row(&b, i, first_seq < 0 ? items[i].seq : first_seq + i, &items[i], err);
-        if (rc == 0 && b.len >= COPY_FLUSH_BYTES) {
-            rc = flush(pg, &b, err);
+    size_t bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bytes += items[i].spec->canonical_len;
+        if (i > 0 && bytes > STEP_BYTES_MAX) {
+            return i;
         }
     }
-    rc = rc < 0 ? rc : buf_add(&b, tail, sizeof tail - 1, err);
-    rc = rc < 0 ? rc : flush(pg, &b, err);
-    if (!pg->conn) {
-        return rc;
+    return n;
+}
+
+/* Could a row of it be there? */
+static bool may_be_there(const struct submit_item *items, int n)
+{
+    for (int i = 0; i < n; i++) {
+        if (items[i].id || items[i].spec->idempotency_key) {
+            return true;
+        }
     }
-    if (PQputCopyEnd(pg->conn, rc < 0 ? "given up" : NULL) != 1) {
-        return rc < 0 ? rc : pg_fail(pg, NULL, "copy jobs", err);
+    return false;
+}
+
+/* One statement. Returns how many were added; *ret_res names them. */
+static int insert_rows(struct pg *pg, const char *tenant, const char *batch_id, int first_seq,
+                       const struct submit_item *items, int n, PGresult **ret_res, struct err *err)
+{
+    struct pg_array columns[COLUMN_COUNT];
+    struct pg_params p = { .n = 0 };
+    static_assert(COLUMN_COUNT + 2 <= PG_PARAMS_MAX, "parameters");
+    int rc = 0;
+    for (int k = 0; k < COLUMN_COUNT; k++) {
+        pg_array_init(&columns[k], types[k]);
     }
-    res = PQgetResult(pg->conn);
-    if (rc == 0 && PQresultStatus(res) != PGRES_COMMAND_OK) {
-        rc = pg_fail(pg, res, "copy jobs", err);
-        res = NULL;
+    for (int i = 0; i < n && rc == 0; i++) {
+        rc = add_row(columns, first_seq < 0 ? items[i].seq : first_seq + i, &items[i], err);
     }
-    PQclear(res);
-    while (pg->conn && (res = PQgetResult(pg->conn))) {
-        PQclear(res);
+    if (rc == 0) {
+        pg_add_text(&p, tenant);
+        pg_add_text(&p, batch_id);
+        for (int k = 0; k < COLUMN_COUNT; k++) {
+            pg_add_array(&p, &columns[k]);
+        }
+        rc = pg_run(pg, may_be_there(items, n) ? &insert_jobs : &insert_new, &p, false, ret_res,
+                    err);
+    }
+    for (int k = 0; k < COLUMN_COUNT; k++) {
+        pg_array_done(&columns[k]);
     }
     return rc;
 }
@@ -205,13 +206,13 @@ static int look_up(struct pg *pg, const char *tenant, struct submit_item *item, 
     return 1;
 }
 
-/* RETURNING gives the inserted rows in their order; an item that is not the next of them was not
- * inserted. */
+/* Of items [from, to): RETURNING gives the inserted rows in their order; an item that is not the
+ * next of them was not inserted. */
 static int settle(struct pg *pg, const char *tenant, const PGresult *inserted,
-                  struct submit_item *items, int n, bool all_or_nothing, struct err *err)
+                  struct submit_item *items, int from, int to, bool all_or_nothing, struct err *err)
 {
     int n_inserted = PQntuples(inserted), k = 0;
-    for (int i = 0; i < n; i++) {
+    for (int i = from; i < to; i++) {
         if (k < n_inserted && strcmp(PQgetvalue(inserted, k, 0), items[i].ret_id.text) == 0) {
             k++;
             continue;
@@ -289,18 +290,20 @@ static int cut(struct pg *pg, const char *tenant, struct submit_item *items, int
 static int insert(struct pg *pg, const char *tenant, const char *batch_id, int first_seq,
                   struct submit_item *items, int n, bool all_or_nothing, struct err *err)
 {
-    int rc = copy_rows(pg, first_seq, items, n, err);
-    if (rc < 0) {
-        return rc;
-    }
-    struct pg_params p = { .n = 0 };
-    pg_add_text(&p, tenant);
-    pg_add_text(&p, batch_id);
-    cleanup_pgresult PGresult *inserted = NULL;
-    int added = pg_run(pg, &insert_jobs, &p, false, &inserted, err);
-    if (added >= 0 && added < n &&
-        (rc = settle(pg, tenant, inserted, items, n, all_or_nothing, err)) < 0) {
-        return rc;
+    int added = 0;
+    for (int i = 0, step; i < n; i += step) {
+        cleanup_pgresult PGresult *inserted = NULL;
+        step = step_of(items + i, n - i);
+        int rc = insert_rows(pg, tenant, batch_id, first_seq < 0 ? first_seq : first_seq + i,
+                             items + i, step, &inserted, err);
+        if (rc < 0) {
+            return rc;
+        }
+        added += rc;
+        if (rc < step &&
+            (rc = settle(pg, tenant, inserted, items, i, i + step, all_or_nothing, err)) < 0) {
+            return rc;
+        }
     }
     return added;
 }
@@ -348,12 +351,6 @@ int store_submit(struct pg *pg, const char *tenant, const char *batch_id, const 
         if (items[i].spec->n_secrets > 0 && !items[i].spec->secrets_sealed) {
             return err_set(err, ERR_INVALID, "secrets: not sealed; nothing is stored");
         }
-    }
-    if (!pg->has_intake) { /* outside of the transaction: it stays for the session */
-        if ((rc = pg_exec(pg, INTAKE_SQL, "make the intake table", err)) < 0) {
-            return rc;
-        }
-        pg->has_intake = true;
     }
     for (int i = 0; i < n; i++) {
         if (items[i].id) {

@@ -56,7 +56,6 @@ static int connect_now(struct pg *pg, struct err *err)
 {
     PQfinish(pg->conn);
     pg->n_prepared = 0;
-    pg->has_intake = false;
     ledger_forget(pg);
     pg->generation++;
     /* Before dbname: the connection string may say otherwise. */
@@ -76,9 +75,11 @@ static int connect_now(struct pg *pg, struct err *err)
     /* Plans are cached and may be made while a table is empty, so they must not depend on its size:
      * no sequential scans (every statement on the hot path has its index) and no bitmap scans (the
      * next waiting jobs are read off the ordered index, not collected and sorted). No JIT: it costs
-     * more than these statements take. */
+     * more than these statements take. No parallel workers: a penalised sequential scan of a table
+     * of one row looks dear enough for them, and starting two processes takes up to 250 ms. */
     PGresult *res = PQexec(pg->conn, "SET client_min_messages = warning; SET jit = off; SET "
                                      "enable_seqscan = off; SET enable_bitmapscan = off;"
+                                     " SET max_parallel_workers_per_gather = 0;"
                                      " SET TIME ZONE 'UTC'");
     if (PQresultStatus(res) != PGRES_COMMAND_OK) {
         return pg_fail(pg, res, "set up the session", err);

@@ -19,7 +19,6 @@ struct pg {
     unsigned generation; /* counts connections: what follows belongs to one */
     const void *prepared[PG_STATEMENTS_MAX];
     int n_prepared;
-    bool has_intake;    /* the temporary table of store_submit was made */
     const char *viewer; /* tenant that this connection reads and cancels for, borrowed; NULL: the
                            service itself, which sees all. What is not the viewer's is not found. */
     struct rate_book *book; /* what commits price with; NULL: to be read (ledger_internal.h) */
