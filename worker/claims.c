@@ -104,9 +104,9 @@ void claims_keep(struct claims *c, const struct claim *claims, int n)
     (void)pthread_mutex_unlock(&c->lock);
 }
 
-/* With the lock held, let go while reading. */
+/* With the lock held, let go while reading. *ret_wake: how many others have something to do now. */
 static int read_some(struct claims *c, struct queue *q, const char *consumer, int64_t wait_ms,
-                     struct claim *ret_claim, struct err *err)
+                     struct claim *ret_claim, int *ret_wake, struct err *err)
 {
     struct claim got[CLAIMS_READ_MAX];
     int want = c->waiting < CLAIMS_READ_MAX ? c->waiting : CLAIMS_READ_MAX;
@@ -120,10 +120,7 @@ static int read_some(struct claims *c, struct queue *q, const char *consumer, in
         *ret_claim = got[0];
         keep(c, got + 1, rc - 1);
     }
-    /* One for each claim, and one that reads on. */
-    for (int i = 0; i <= c->n; i++) {
-        (void)pthread_cond_signal(&c->news);
-    }
+    *ret_wake = c->n + 1; /* one for each claim, and one that reads on */
     return rc > 0 ? 1 : rc;
 }
 
@@ -133,7 +130,7 @@ int claims_take(struct claims *c, struct queue *q, const char *consumer, int64_t
 {
     int64_t until_us = mono_us() + wait_ms * 1000;
     struct timespec until = { .tv_sec = until_us / 1000000, .tv_nsec = until_us % 1000000 * 1000 };
-    int rc = 0, late = 0;
+    int rc = 0, late = 0, wake = 0;
     (void)pthread_mutex_lock(&c->lock);
     c->waiting++;
     for (;;) {
@@ -144,7 +141,7 @@ int claims_take(struct claims *c, struct queue *q, const char *consumer, int64_t
         }
         if (!c->reading) {
             int64_t left_ms = (until_us - mono_us()) / 1000;
-            rc = read_some(c, q, consumer, left_ms > 0 ? left_ms : 0, ret_claim, err);
+            rc = read_some(c, q, consumer, left_ms > 0 ? left_ms : 0, ret_claim, &wake, err);
             if (rc > 0) {
                 *ret_ref = hold(c, ret_claim, abort_fd);
             }
@@ -156,6 +153,10 @@ int claims_take(struct claims *c, struct queue *q, const char *consumer, int64_t
         late = pthread_cond_timedwait(&c->news, &c->lock, &until);
     }
     c->waiting--;
+    wake = wake < c->waiting ? wake : c->waiting;
     (void)pthread_mutex_unlock(&c->lock);
+    while (wake-- > 0) { /* without the lock: they would only wait for it */
+        (void)pthread_cond_signal(&c->news);
+    }
     return rc;
 }

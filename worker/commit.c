@@ -192,13 +192,22 @@ static int take(struct committer *c, int64_t until_us, struct commit_entry **out
     return n;
 }
 
-static void done(struct committer *c, struct commit_entry *e)
+/* Whoever waits for a place wants one: no more are woken than there are. */
+static void done_all(struct committer *c, struct commit_entry **entries, int n)
 {
     (void)pthread_mutex_lock(&c->lock);
-    c->reserved--;
-    (void)pthread_cond_broadcast(&c->room);
+    assert(c->reserved >= n);
+    c->reserved -= n;
     (void)pthread_mutex_unlock(&c->lock);
-    commit_entry_free(e);
+    for (int i = 0; i < n; i++) {
+        (void)pthread_cond_signal(&c->room);
+        commit_entry_free(entries[i]);
+    }
+}
+
+static void done(struct committer *c, struct commit_entry *e)
+{
+    done_all(c, &e, 1);
 }
 
 static void put_back(struct committer *c, struct commit_entry **entries, int n)
@@ -271,9 +280,7 @@ static void finish(struct committer *c, struct commit_entry **entries, const cha
         log_warn("committed, but Redis did not take the acknowledgement; " QUEUE_TIMEOUT_NOTE,
                  "error", err.text);
     }
-    for (int i = 0; i < n; i++) {
-        done(c, entries[i]);
-    }
+    done_all(c, entries, n);
 }
 
 /* Entries whose claim was lost commit nothing: the other attempt is in force. Returns how many are
@@ -454,8 +461,8 @@ static bool to_spool(struct committer *c, struct commit_entry **entries, int n)
     c->spool_told = false;
     for (int i = 0; i < n; i++) {
         c->spooled[before + i] = entries[i]->ref;
-        done(c, entries[i]);
     }
+    done_all(c, entries, n);
     return true;
 }
 
@@ -664,16 +671,15 @@ int committer_stop(struct committer *c, int64_t wait_ms)
     (void)pthread_mutex_unlock(&c->lock);
     (void)pthread_join(c->thread, NULL);
     int left = c->queued;
-    if (left > 0) { /* the thread has ended: this one may */
-        struct commit_entry *entries[COMMIT_QUEUE_MAX];
+    while (c->first) { /* the thread has ended: this one may */
+        struct commit_entry *entries[BATCH_MAX];
         int n = take(c, 0, entries, BATCH_MAX);
-        if (to_spool(c, entries, n)) {
-            log_fmt(LOG_INFO, "%d results are in the spool, to be committed after the next start",
-                    n);
-            left -= n;
-        } else {
+        if (!to_spool(c, entries, n)) {
             put_back(c, entries, n);
+            break;
         }
+        log_fmt(LOG_INFO, "%d results are in the spool, to be committed after the next start", n);
+        left -= n;
     }
     while (c->first) {
         struct commit_entry *e = c->first;

@@ -21,7 +21,7 @@
 #include "common/store/snapshots.h"
 #include "worker/inflight.h"
 
-#define COMMIT_QUEUE_MAX 256                /* places, those reserved included */
+#define COMMIT_QUEUE_MAX 768                /* places, those reserved included */
 #define COMMIT_QUEUE_BYTES_MAX (256u << 20) /* output bytes queued; no new places above it */
 
 /* Claims that one worker may hold besides those in its slots: in memory and in the spool. */

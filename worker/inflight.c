@@ -21,6 +21,7 @@ struct entry {
 struct inflight {
     pthread_mutex_t lock;
     int max, count;
+    int next; /* where to look for a free entry first */
     uint64_t last_serial;
     struct entry *entries;
 };
@@ -62,10 +63,11 @@ struct inflight_ref inflight_add(struct inflight *f, const char *stream_id, cons
 {
     (void)pthread_mutex_lock(&f->lock);
     assert(f->count < f->max);
-    int i = 0;
+    int i = f->next;
     while (f->entries[i].used) {
-        i++;
+        i = (i + 1) % f->max;
     }
+    f->next = (i + 1) % f->max;
     struct entry *e = &f->entries[i];
     *e = (struct entry){ .used = true,
                          .serial = ++f->last_serial,

@@ -33,6 +33,9 @@ struct moments {
 
 static void log_done(const struct commit_entry *e, const struct moments *m)
 {
+    if (!log_wanted(LOG_DEBUG)) {
+        return;
+    }
     const struct session_trace *t = m->trace;
     const struct {
         const char *name;

@@ -86,6 +86,11 @@ void log_init(const char *proc, enum log_level level, int fd)
     config.fd = fd;
 }
 
+bool log_wanted(enum log_level level)
+{
+    return level >= config.level;
+}
+
 void log_kv(enum log_level level, const char *msg, ...)
 {
     if (level < config.level) {

@@ -3,11 +3,14 @@
  * is one write(2). Fields are alternating key, value strings ended by NULL; values are escaped, a
  * value may be NULL (written as null). */
 #pragma once
+#include <stdbool.h>
 
 enum log_level { LOG_DEBUG, LOG_INFO, LOG_WARN, LOG_ERROR };
 
 /* proc: static string, e.g. "worker". level: lowest that is written. */
 void log_init(const char *proc, enum log_level level, int fd);
+/* Would a line of that level be written? For what costs something to put together. */
+bool log_wanted(enum log_level level);
 void log_kv(enum log_level level, const char *msg, ...) __attribute__((sentinel));
 /* printf-style message without fields, for rare places. */
 void log_fmt(enum log_level level, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

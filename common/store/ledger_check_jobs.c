@@ -14,7 +14,7 @@
 #include "common/store/jobs.h"
 #include "common/store/ledger_check_internal.h"
 
-#define PAGE_JOBS 500
+#define PAGE_JOBS 4000
 
 /* $1 and $2 the job and attempt before the first, $3 how many */
 static const struct statement page_jobs = {

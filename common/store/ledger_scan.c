@@ -59,7 +59,8 @@ int ledger_read_begin(struct pg *pg, struct err *err)
                   : pg_exec(pg,
                             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL "
                             "enable_seqscan = on; SET LOCAL enable_bitmapscan = on; SET LOCAL "
-                            "work_mem = '64MB'; SET LOCAL plan_cache_mode = force_custom_plan",
+                            "work_mem = '64MB'; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL "
+                            "max_parallel_workers_per_gather = 2",
                             "begin reading", err);
 }
 
