@@ -127,6 +127,7 @@ int scheduler_expire_claims(struct scheduler *s, struct err *err)
         }
         s->n_expired++;
         s->announced = true; /* learn when it is due */
+        s->counts_at_ms = 0; /* and whose it is */
     }
     return 0;
 }
@@ -163,6 +164,7 @@ int scheduler_requeue_lost(struct scheduler *s, struct err *err)
         log_warn("jobs had no entry in Redis and wait again", "jobs", count);
         s->n_requeued += lost;
         s->announced = true;
+        s->counts_at_ms = 0;
     }
     return 0;
 }

@@ -297,6 +297,28 @@ Test(store, two_dispatchers_never_share_a_job)
     cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE attempt <> 1"), 0);
 }
 
+Test(store, a_dispatch_begins_where_it_is_told_and_misses_nothing)
+{
+    struct id ids[4];
+    struct dispatch_row rows[4];
+    submit_n(NULL, 2, ids);
+    sleep_ms(5);
+    submit_n(NULL, 2, ids + 2);
+    struct dispatch_want want = { .tenant = "default", .priority = PRIORITY_NORMAL, .n = 1 };
+    want.from_us = fixture_number(
+        &f, "SELECT (extract(epoch from max(not_before)) * 1000000)::int8 FROM jobs");
+    cr_assert_eq(store_dispatch(&f.pg, &want, 1, rows, 4, &err), 1, "%s", err.text);
+    cr_assert_str_eq(rows[0].job_id, ids[2].text);
+    cr_assert_eq(rows[0].not_before_us, want.from_us);
+    dispatch_rows_done(rows, 1);
+    want.n = 4;
+    cr_assert_eq(store_dispatch(&f.pg, &want, 1, rows, 4, &err), 3, "%s", err.text);
+    cr_assert_str_eq(rows[0].job_id, ids[0].text);
+    cr_assert_str_eq(rows[1].job_id, ids[1].text);
+    cr_assert_str_eq(rows[2].job_id, ids[3].text);
+    dispatch_rows_done(rows, 3);
+}
+
 Test(store, requeue_of_lost_entries)
 {
     struct id ids[3];
