@@ -51,8 +51,9 @@ static void seed_ended(struct pool_vm *vm, bool failed)
     } else if (!vm->ready) {
         s->seeding = false;
     }
-    if (failed) {
-        s->seed_retry_at_ms = mono_ms() + POOL_SEED_RETRY_MS;
+    int64_t retry_ms = mono_ms() + POOL_SEED_RETRY_MS;
+    if (failed && s->seed_retry_at_ms < retry_ms) {
+        s->seed_retry_at_ms = retry_ms;
     }
 }
 
@@ -146,7 +147,7 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         arm(vm, POOL_LOAD_MS_MAX);
         return vm->keep ? keep_save(vm, err) : e->save(vm->machine, -1, -1, err);
     case VM_DO_EXERCISE:
-        arm(vm, POOL_EXERCISE_MS_MAX);
+        arm(vm, pool_exercise_ms_max(vm));
         if ((rc = e->resume(vm->machine, err)) < 0) {
             return rc;
         }
@@ -260,7 +261,8 @@ static void on_machine(void *user, enum machine_event event, const char *text)
          */
         bool plain = s->info.exercise_len == 0 || s->kept || vm->kind == POOL_VM_FORK ||
                      (vm->kind == POOL_VM_CLONE &&
-                      (s->waiting > s->warm || mono_ms() < vm->pool->saturated_until_ms));
+                      (s->waiting > s->warm || mono_ms() < vm->pool->saturated_until_ms ||
+                       mono_ms() < s->plain_until_ms));
         vm->exercised = vm->copied && vm->kind != POOL_VM_KEEP;
         if (vm->kind == POOL_VM_KEEP) {
             pool_vm_event(vm, VM_EV_LOADED_KEPT, NULL);
@@ -292,6 +294,9 @@ static void on_vm_timer(evutil_socket_t fd, short what, void *arg)
     (void)fd;
     (void)what;
     (void)snprintf(why, sizeof why, "still %s after its time", vm_state_word(vm->state));
+    if (vm->state == VM_EXERCISING) {
+        pool_exercise_late(vm);
+    }
     pool_vm_event(vm, VM_EV_FAILED, why);
 }
 

@@ -1,8 +1,10 @@
 /* Making a machine hot before it is needed: the exercise, the quiet after it, and what a seed
  * learns from its first copy. */
 #include <assert.h>
+#include <stdlib.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "vmpool/pool_internal.h"
 
@@ -53,6 +55,27 @@ int pool_exercise(struct pool_vm *vm, struct err *err)
                         light ? info->light_len : info->exercise_len, info->memory_mib, rounds,
                         rounds > 1 ? POOL_SEED_EXERCISE_MS : 0, pool_on_exercised, vm,
                         &vm->exercise, err);
+}
+
+int64_t pool_exercise_ms_max(const struct pool_vm *vm)
+{
+    const char *text = getenv("BROOD_TEST_EXERCISE_MS");
+    if (text) {
+        return strtoll(text, NULL, 10);
+    }
+    return vm->kind == POOL_VM_SEED ? POOL_SEED_EXERCISE_MS_MAX : POOL_EXERCISE_MS_MAX;
+}
+
+void pool_exercise_late(struct pool_vm *vm)
+{
+    struct pool_snapshot *s = vm->snapshot;
+    vm->counted_failed = true;
+    s->plain_until_ms = mono_ms() + POOL_PLAIN_MS;
+    if (vm->kind == POOL_VM_SEED) {
+        s->seed_retry_at_ms = s->plain_until_ms;
+    }
+    log_warn("exercise given up: this host is too busy now", "template", s->name, "kind",
+             vm->kind == POOL_VM_SEED ? "seed" : "clone");
 }
 
 void pool_learn(struct pool_vm *vm)

@@ -16,7 +16,9 @@
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
 #define POOL_EXERCISE_MS_MAX 60000
-#define POOL_SEED_ROUNDS 16        /* of a seed: paid once, inherited by all its copies */
+#define POOL_SEED_EXERCISE_MS_MAX 300000 /* its copies gain by it for as long as it lives */
+#define POOL_PLAIN_MS 120000 /* for so long after a late one nothing is exercised but a seed */
+#define POOL_SEED_ROUNDS 16  /* of a seed: paid once, inherited by all its copies */
 #define POOL_SEED_EXERCISE_MS 4000 /* then it is good enough */
 #define POOL_EXAMPLE_ROUNDS 3      /* of the copy that shows what copies write */
 #define POOL_SEED_WAIT_MS 30000    /* for so long nothing else is started beside a first seed */
@@ -67,6 +69,7 @@ struct pool_snapshot {
     uint32_t seed_copies;
     bool seed_learnt; /* it knows what its copies write */
     int64_t seed_retry_at_ms, seeding_since_ms;
+    int64_t plain_until_ms; /* clones are not exercised until then: the host is too busy */
 };
 
 enum pool_vm_kind {
@@ -170,6 +173,10 @@ void keep_client_gone(struct pool *p, const void *client);
 MUST_CHECK int pool_exercise(struct pool_vm *vm, struct err *err);
 /* exercise_done of a machine; of a template's, which only says hello: HELLO or FAILED. */
 void pool_on_exercised(void *user, const char *why);
+int64_t pool_exercise_ms_max(const struct pool_vm *vm);
+/* The exercise takes too long. It only makes a sandbox quick, so that is no fault of the
+ * snapshot's: the next clones do without. */
+void pool_exercise_late(struct pool_vm *vm);
 /* The first exercised copy of a seed is the example for those that follow. */
 void pool_learn(struct pool_vm *vm);
 
