@@ -36,9 +36,9 @@ void config_print(const struct config *c, FILE *out);
  * processes, the others for machines. Between 0x70000000 and 0x7fffffff, which nobody hands out
  * (systemd's UIDS-GIDS.md); by the hash in the run folder's name. */
 uint32_t config_uids(const struct config *c);
-/* Make HOME/kept when it is not there (brood up makes it; it is a cache that may be removed). Worker
- * and vmpool both write to it: by the group of the home's block that only they have, else by their
- * first one. */
+/* Make HOME/kept when it is not there (brood up makes it; it is a cache that may be removed).
+ * Worker and vmpool both write to it: by the group of the home's block that only they have, else by
+ * their first one. */
 MUST_CHECK int config_make_kept(const char *home, struct err *err);
 /* mkdir -p of the home alone, mode 0711: for what keeps nothing in the run folder. */
 MUST_CHECK int config_make_home(const struct config *c, struct err *err);

@@ -55,13 +55,15 @@ int ledger_rows(struct pg *pg, const struct statement *st, const struct pg_param
 int ledger_read_begin(struct pg *pg, struct err *err)
 {
     int rc = pg_ensure(pg, err);
-    return rc < 0 ? rc
-                  : pg_exec(pg,
-                            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL "
-                            "enable_seqscan = on; SET LOCAL enable_bitmapscan = on; SET LOCAL "
-                            "work_mem = '64MB'; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL "
-                            "max_parallel_workers_per_gather = 2",
-                            "begin reading", err);
+    return rc < 0
+               ? rc
+               : pg_exec(
+                     pg,
+                     "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL "
+                     "enable_seqscan = on; SET LOCAL enable_bitmapscan = on; SET LOCAL "
+                     "work_mem = '64MB'; SET LOCAL plan_cache_mode = force_custom_plan; SET LOCAL "
+                     "max_parallel_workers_per_gather = 2",
+                     "begin reading", err);
 }
 
 int ledger_scan(struct pg *pg, const struct statement *st, const struct pg_params *p, row_fn fn,

@@ -682,23 +682,3 @@ Test(store, usage_sums)
         cr_assert_eq(all.rows[0].cost_nanousd, 2 * (14000 + 1125) / want);
     }
 }
-
-Test(store, usage_is_append_only)
-{
-    submit_n(NULL, 1, NULL);
-    struct dispatch_row d;
-    struct job_result r;
-    dispatch_one(&d);
-    make_result(&r, VERDICT_ACCEPTED, "", 0);
-    cr_assert(commit_one(d.job_id, 1, "w", &r));
-    static const char *const tries[] = { "UPDATE usage_records SET cost_nanousd = 0",
-                                         "DELETE FROM usage_records", "TRUNCATE usage_records" };
-    for (int i = 0; i < 3; i++) {
-        PGresult *res = PQexec(f.pg.conn, tries[i]);
-        cr_assert_eq(PQresultStatus(res), PGRES_FATAL_ERROR, "%s went through", tries[i]);
-        PQclear(res);
-    }
-    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM usage_records"), METER_COUNT);
-    dispatch_rows_done(&d, 1);
-    job_result_done(&r);
-}

@@ -60,7 +60,8 @@ Test(policy, budget)
     cr_assert_eq(policy_cost_mib(8, false), 8 + POLICY_OVERHEAD_MIB,
                  "never more than it could touch");
     cr_assert_eq(policy_frozen_mib(512, 40), 40, "what it holds");
-    cr_assert_eq(policy_frozen_mib(512, UINT32_MAX), 512 + POLICY_OVERHEAD_MIB, "at most all of it");
+    cr_assert_eq(policy_frozen_mib(512, UINT32_MAX), 512 + POLICY_OVERHEAD_MIB,
+                 "at most all of it");
     cr_assert(policy_fits(0, 100, 100));
     cr_assert(!policy_fits(1, 100, 100), "one above");
     cr_assert(policy_fits(100, 0, 100));
