@@ -171,7 +171,7 @@ Test(job_archive, from_the_store)
 
     cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), -ERR_UNAVAILABLE);
     cr_expect_neq(err_fault(err.code), FAULT_USER);
-    run("f=$(find objects -type f | head -1) && chmod u+w $f && printf y >> $f");
+    run("f=$(find objects -type f -size +0 | head -1) && chmod u+w $f && printf y >> $f");
     cr_expect_eq(job_archive_files(&a, s, &files, &n, &err), -ERR_CORRUPT, "%s", err.text);
     cr_expect_neq(err_fault(err.code), FAULT_USER);
     cr_assert_eq(object_delete(s, &id, &err), 0);
