@@ -39,6 +39,7 @@ struct committer {
     struct spool *spool;
     struct inflight_ref spooled[SPOOL_RECORDS_MAX];
     int64_t retry_us; /* mono: Postgres is away and not asked before */
+    int64_t mark_us;  /* mono: when it is looked for jobs that run */
     bool spool_told;  /* that it takes nothing */
     struct spool_view *view;
 
@@ -520,9 +521,15 @@ static bool drain(struct committer *c, int max)
     return ok;
 }
 
+/* By the clock, not when there is nothing else to do: beside a stream of short jobs there always
+ * is. */
 static void mark_running(struct committer *c)
 {
     struct inflight_claim claims[MARK_RUNNING_MAX];
+    if (mono_us() < c->mark_us) {
+        return;
+    }
+    c->mark_us = mono_us() + MARK_RUNNING_MS * 1000;
     int n = inflight_take_unmarked(c->inflight, mono_us() - MARK_RUNNING_MS * 1000, claims,
                                    MARK_RUNNING_MAX);
     struct err err = { 0 };
@@ -562,12 +569,6 @@ static bool bring(struct committer *c, struct commit_entry **entries, int n)
     return ok;
 }
 
-static void show_spool(struct committer *c)
-{
-    atomic_store(&c->view->records, spool_count(c->spool));
-    atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
-}
-
 static void *committer_main(void *arg)
 {
     struct committer *c = arg;
@@ -584,8 +585,9 @@ static void *committer_main(void *arg)
         if (spool_count(c->spool) > 0 && mono_us() >= c->retry_us) {
             ok = drain(c, max) && ok;
         }
-        show_spool(c);
-        if (n == 0 && ok && spool_count(c->spool) == 0) {
+        atomic_store(&c->view->records, spool_count(c->spool));
+        atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
+        if (ok && spool_count(c->spool) == 0) {
             mark_running(c);
         }
         if (ok && mono_us() >= c->retry_us) {
@@ -611,7 +613,8 @@ static int open_spool(struct committer *c, struct err *err)
         c->spooled[i] = (struct inflight_ref){ .index = -1 };
     }
     if (rc == 0) {
-        show_spool(c);
+        atomic_store(&c->view->records, spool_count(c->spool));
+        atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
     }
     return rc;
 }

@@ -91,6 +91,20 @@ Test(worker, many_jobs_in_batches)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+Test(worker, a_long_job_beside_short_ones_is_shown_as_running)
+{
+    enum { SHORT = 60 };
+    pid_t pid = start_worker("w1");
+    struct id id = run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"8000\"]}");
+    for (int i = 0; i < SHORT; i++) {
+        (void)run_job("{\"template\":\"python\",\"command\":[\"sleep\",\"50\"]}");
+    }
+    await(&id, "SELECT count(*) FROM jobs WHERE state = 'running' AND id = $", 1);
+    cr_expect_lt(fixture_number(&f, "SELECT count(*) FROM jobs WHERE finished_at IS NOT NULL"),
+                 SHORT, "not only when the others have ended");
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, killed_in_mid_job_then_a_second_attempt_elsewhere)
 {
     pid_t first = start_worker("w1");
