@@ -123,8 +123,11 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
         (void)(slots_prepare(env->slots, true, &none) < 0);
     }
     struct slot *slot = slots_take(env->slots, warm);
+    if (!slot && (rc = slots_prepare(env->slots, false, err)) == 0) {
+        slot = slots_take(env->slots, false); /* a further run in a cell: none was made ahead */
+    }
     if (!slot) {
-        return err_set(err, ERR_INTERNAL, "no cgroup is ready");
+        return rc < 0 ? rc : err_set(err, ERR_INTERNAL, "no cgroup is ready");
     }
     run->number = msg->run;
     run->slot = slot;

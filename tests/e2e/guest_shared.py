@@ -531,6 +531,10 @@ def several_runs(g):
     assert g.run(['sh', '-c', 'echo 1 >/tmp/step'], cell=True).exit['exit_code'] == 0
     r = g.run([PY, '-c', 'print(open("/tmp/step").read())'], cell=True)
     assert bytes(r.stdout) == b'1\n\n' and r.started['warm'], r
+    g.cell()
+    for step in (b'1', b'2'):  # compile and run: neither has a warm interpreter
+        r = g.run(['sh', '-c', 'echo x >>/tmp/step; grep -c x /tmp/step'], cell=True)
+        assert r.error is None and bytes(r.stdout) == step + b'\n', r
 
 
 def limits(g):
