@@ -53,20 +53,46 @@ Test(worker_ends, what_does_not_end_in_time_is_given_back)
     }
 }
 
+#define URL_BYTES 320
+
+/* A Postgres of this test's own, which it may end: the fixture's goes on. */
+static void open_own(struct server *own, char url[URL_BYTES], struct pg *pg)
+{
+    const struct template_info t = {
+        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
+    };
+    cr_assert_eq(postgres_start(own), 0);
+    (void)snprintf(url, URL_BYTES, "%s dbname=postgres", own->url);
+    OK(pg_open(pg, url, &err));
+    OK(pg_migrate(pg, &err));
+    OK(store_template_put(pg, &t, &err));
+}
+
+/* All of them end as accepted, at the first attempt. */
+static void await_accepted(struct pg *pg, const struct id *ids, int n)
+{
+    int done = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; done < n && mono_ms() < end; sleep_ms(50)) {
+        done = 0;
+        for (int i = 0; i < n; i++) {
+            struct result_row row;
+            if (store_job(pg, ids[i].text, &row, &err) == 0) {
+                done +=
+                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
+                result_row_done(&row);
+            }
+        }
+    }
+    cr_assert_eq(done, n);
+}
+
 /* B115: the worker is killed while Postgres is away and results wait. */
 Test(worker_ends, a_killed_worker_leaves_its_results_in_the_spool)
 {
     struct server own = { .pid = 0 };
-    cr_assert_eq(postgres_start(&own), 0);
-    char url[320];
-    (void)snprintf(url, sizeof url, "%s dbname=postgres", own.url);
+    char url[URL_BYTES];
     struct pg pg;
-    const struct template_info t = {
-        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
-    };
-    OK(pg_open(&pg, url, &err));
-    OK(pg_migrate(&pg, &err));
-    OK(store_template_put(&pg, &t, &err));
+    open_own(&own, url, &pg);
     pid_t pid = start_worker_at("w1", url);
     struct id ids[4];
     for (int i = 0; i < 4; i++) {
@@ -90,19 +116,7 @@ Test(worker_ends, a_killed_worker_leaves_its_results_in_the_spool)
     kill_worker(pid);
     pid = start_worker_at("w2", url); /* before Postgres is back: no order of start */
     cr_assert_eq(postgres_start(&own), 0);
-    int done = 0;
-    for (int64_t end = mono_ms() + WAIT_MS; done < 4 && mono_ms() < end; sleep_ms(50)) {
-        done = 0;
-        for (int i = 0; i < 4; i++) {
-            struct result_row row;
-            if (store_job(&pg, ids[i].text, &row, &err) == 0) {
-                done +=
-                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
-                result_row_done(&row);
-            }
-        }
-    }
-    cr_assert_eq(done, 4);
+    await_accepted(&pg, ids, 4);
     cr_assert_eq(fake_pool_leases(pool), 4, "nothing was run again");
     expect_queue_empty();
     cr_assert_eq(stat(spool, &st), 0);
@@ -118,16 +132,9 @@ Test(worker_ends, a_killed_worker_leaves_its_results_in_the_spool)
 Test(worker_ends, postgres_away_loses_nothing)
 {
     struct server own = { .pid = 0 };
-    cr_assert_eq(postgres_start(&own), 0);
-    char url[320];
-    (void)snprintf(url, sizeof url, "%s dbname=postgres", own.url);
+    char url[URL_BYTES];
     struct pg pg;
-    const struct template_info t = {
-        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
-    };
-    OK(pg_open(&pg, url, &err));
-    OK(pg_migrate(&pg, &err));
-    OK(store_template_put(&pg, &t, &err));
+    open_own(&own, url, &pg);
     pid_t pid = start_worker_at("w1", url);
     struct id ids[6];
     for (int i = 0; i < 6; i++) {
@@ -143,19 +150,7 @@ Test(worker_ends, postgres_away_loses_nothing)
     }
     cr_assert_eq(fake_pool_releases(pool), 6, "the jobs ran while Postgres was away");
     cr_assert_eq(postgres_start(&own), 0);
-    int done = 0;
-    for (int64_t end = mono_ms() + WAIT_MS; done < 6 && mono_ms() < end; sleep_ms(50)) {
-        done = 0;
-        for (int i = 0; i < 6; i++) {
-            struct result_row row;
-            if (store_job(&pg, ids[i].text, &row, &err) == 0) {
-                done +=
-                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
-                result_row_done(&row);
-            }
-        }
-    }
-    cr_assert_eq(done, 6);
+    await_accepted(&pg, ids, 6);
     expect_queue_empty();
     cr_assert_eq(end_worker(pid), 0);
     pg_close(&pg);
