@@ -1,8 +1,9 @@
-/* chaos_submit SEED FIRST N RATE MS_MAX: submits N scripted jobs, numbered from FIRST, as a client
- * that goes on until each is accepted: by chunks, each job with an idempotency key, repeated
- * whenever the answer did not come. RATE: jobs/s at most. Prints how many were accepted, how often
- * it had to repeat, and how many were told to be duplicates. Addresses as of every program of ours.
- */
+/* chaos_submit KIND SEED FIRST N RATE: submits N jobs, numbered from FIRST, as a client that goes
+ * on until each is accepted: by chunks, each job with an idempotency key, repeated whenever the
+ * answer did not come. KIND: scripted, outcomes for brood-worker-scripted; real, Python programs
+ * that earn theirs in a microVM. What must come of a job stands in its labels: verdict, text (its
+ * stdout). RATE: jobs/s at most. Prints how many were accepted, how often it had to repeat, and how
+ * many were told to be duplicates. Addresses as of every program of ours. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -25,19 +26,58 @@ static uint64_t mix(uint64_t seed, uint64_t n)
     return x ^ (x >> 31);
 }
 
-static struct job_spec *make_job(uint64_t seed, int number, int ms_max)
+#define MS_MAX 40 /* of a scripted job; one in 16 takes 20 times as long */
+
+static void scripted_text(uint64_t r, const char *key, int number, char *out, size_t room)
 {
     static const char *const verdicts[] = { "accepted",    "wrong_answer", "runtime_error",
                                             "time_limit",  "memory_limit", "accepted",
                                             "judge_error", "output_limit" };
+    int ms = (r >> 8) % 16 == 0 ? MS_MAX * 20 : (int)((r >> 16) % (MS_MAX + 1));
+    const char *verdict = verdicts[r % 8];
+    (void)snprintf(out, room,
+                   "{\"template\":\"python\",\"idempotency_key\":\"%s\",\"command\":["
+                   "\"scripted\",\"%s\",\"%d\",\"output of %d\",\"%d\"],"
+                   "\"labels\":{\"verdict\":\"%s\",\"text\":\"output of %d\"}}",
+                   key, verdict, ms, number, (r >> 32) % 64 == 0, verdict, number);
+}
+
+/* Each prints its output first, and then deserves its verdict. The processors are overcommitted and
+ * things break while it runs, so the limits that must not be met are wide. */
+static void real_text(uint64_t r, const char *key, int number, char *out, size_t room)
+{
+    static const struct {
+        const char *verdict, *rest, *limits, *wanted;
+    } kinds[] = {
+        { "accepted", "pass", "", "output of %d" },
+        { "accepted", "import time; time.sleep(0.3)", "", "output of %d" },
+        { "accepted", "sum(range(200000))", "", "output of %d" },
+        { "wrong_answer", "pass", "", "not the output of %d" },
+        { "runtime_error", "import sys; sys.exit(3)", "", "output of %d" },
+        { "runtime_error", "import os; os.kill(os.getpid(), 11)", "", "output of %d" },
+        { "time_limit", "[0 for _ in iter(int, 1)]", "\"cpu_ms\":400,", "output of %d" },
+        { "wall_time_limit", "import time; time.sleep(300)", "\"wall_ms\":900,", "output of %d" },
+    };
+    size_t k = r % (sizeof kinds / sizeof kinds[0]);
+    char wanted[64];
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of the table above */
+    (void)snprintf(wanted, sizeof wanted, kinds[k].wanted, number);
+#pragma GCC diagnostic pop
+    (void)snprintf(out, room,
+                   "{\"template\":\"python\",\"idempotency_key\":\"%s\",\"command\":["
+                   "\"python3\",\"-c\",\"print('output of %d', end='', flush=True); %s\"],"
+                   "\"limits\":{%s\"processes\":16},\"expect\":{\"stdout\":\"%s\"},"
+                   "\"labels\":{\"verdict\":\"%s\",\"text\":\"output of %d\"}}",
+                   key, number, kinds[k].rest, kinds[k].limits, wanted, kinds[k].verdict, number);
+}
+
+static struct job_spec *make_job(bool real, uint64_t seed, int number)
+{
     uint64_t r = mix(seed, (uint64_t)number);
-    int ms = (r >> 8) % 16 == 0 ? ms_max * 20 : (int)((r >> 16) % (unsigned)(ms_max + 1));
-    int breaks = (r >> 32) % 64 == 0;
-    char text[512];
-    (void)snprintf(text, sizeof text,
-                   "{\"template\":\"python\",\"idempotency_key\":\"chaos-%llu-%d\",\"command\":["
-                   "\"scripted\",\"%s\",\"%d\",\"output of %d\",\"%d\"]}",
-                   (unsigned long long)seed, number, verdicts[r % 8], ms, number, breaks);
+    char text[1024], key[64];
+    (void)snprintf(key, sizeof key, "chaos-%llu-%d", (unsigned long long)seed, number);
+    (real ? real_text : scripted_text)(r, key, number, text, sizeof text);
     struct job_spec *spec;
     struct err err;
     if (job_parse(text, strlen(text), &spec, &err) < 0) {
@@ -54,13 +94,15 @@ int main(int argc, char **argv)
     struct queue q;
     struct err err = { 0 };
     if (argc != 6 || sodium_init() < 0 || config_load(&config, NULL, NULL, &err) < 0) {
-        (void)fprintf(stderr, "usage: chaos_submit SEED FIRST N RATE MS_MAX (%s)\n", err.text);
+        (void)fprintf(stderr, "usage: chaos_submit scripted|real SEED FIRST N RATE (%s)\n",
+                      err.text);
         return 2;
     }
     (void)signal(SIGPIPE, SIG_IGN);
-    uint64_t seed = strtoull(argv[1], NULL, 10);
-    int first = (int)strtol(argv[2], NULL, 10), n = (int)strtol(argv[3], NULL, 10);
-    int rate = (int)strtol(argv[4], NULL, 10), ms_max = (int)strtol(argv[5], NULL, 10);
+    bool real = strcmp(argv[1], "real") == 0;
+    uint64_t seed = strtoull(argv[2], NULL, 10);
+    int first = (int)strtol(argv[3], NULL, 10), n = (int)strtol(argv[4], NULL, 10);
+    int rate = (int)strtol(argv[5], NULL, 10);
     (void)!pg_open(&pg, config.postgres_url, &err);
     (void)!queue_open(&q, config.redis_url, &err);
     int accepted = 0, repeats = 0, duplicates = 0;
@@ -75,7 +117,7 @@ int main(int argc, char **argv)
             continue;
         }
         for (int i = 0; i < k; i++) {
-            items[i].spec = make_job(seed, first + accepted + i, ms_max);
+            items[i].spec = make_job(real, seed, first + accepted + i);
         }
         int64_t until_ms = mono_ms() + GIVE_UP_MS;
         int rc;
