@@ -72,10 +72,11 @@ static const struct statement fold = {
             " INSERT INTO queue_counts (tenant, priority, n)"
             " SELECT tenant, priority, sum(n) FROM d GROUP BY 1, 2 HAVING sum(n) <> 0"
 };
+/* The clock may have gone back since a job was scheduled. */
 static const struct statement in_flight = {
     "in_flight",
-    "SELECT tenant, priority, count(*), coalesce(sum(extract(epoch from clock_timestamp() - "
-    "scheduled_at) * 1000000) FILTER (WHERE state = 'running'), 0)::int8"
+    "SELECT tenant, priority, count(*), coalesce(sum(greatest(extract(epoch from clock_timestamp()"
+    " - scheduled_at), 0) * 1000000) FILTER (WHERE state = 'running'), 0)::int8"
     " FROM jobs WHERE state IN ('scheduled','running') GROUP BY 1, 2"
 };
 /* One snapshot: whoever moves a job writes its line in the same transaction. */

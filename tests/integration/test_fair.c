@@ -404,6 +404,26 @@ Test(fair, a_rate_is_kept_and_says_when_there_is_room)
     job_spec_free(spec);
 }
 
+/* Postgres' clock went back by an hour while a job ran: it is as if it had just begun. */
+Test(fair, a_running_job_that_was_scheduled_in_the_future_is_no_reason_to_end)
+{
+    struct claim c;
+    submit_to("a", JOB_OF(""), 2, NULL);
+    turns(2);
+    cr_assert_eq(queue_claim(&f.queue, "w", 0, &c, &err), 1, "%s", err.text);
+    OK(store_mark_running(&f.pg, c.job_id, c.attempt, &err));
+    sql("UPDATE jobs SET scheduled_at = clock_timestamp() + interval '1 hour' WHERE state ="
+        " 'running'");
+    s.recount_at_ms = s.counts_at_ms = 0;
+    turns(2);
+    struct pick_view v;
+    int i = pick_tenant(s.pick, "a");
+    cr_assert(pick_look(s.pick, i, &v));
+    cr_assert_eq(v.in_flight, 2);
+    counts_are_right();
+    claim_done(&c);
+}
+
 /* The same job sent again is found, not refused, although the queue is full. */
 Test(fair, a_repeated_key_is_answered_when_the_queue_is_full)
 {
