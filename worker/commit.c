@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
 #include "common/base/cleanup.h"
@@ -15,6 +14,7 @@
 #include "common/base/outage.h"
 #include "common/store/jobs.h"
 #include "common/store/pg.h"
+#include "worker/commit_queue.h"
 #include "worker/spool.h"
 #include "worker/spool_entry.h"
 
@@ -43,183 +43,27 @@ struct committer {
     bool spool_told;  /* that it takes nothing */
     struct spool_view *view;
 
-    pthread_mutex_t lock;
-    pthread_cond_t work, room;
-    struct commit_entry *first, *last;
-    int queued, reserved;
-    size_t queued_bytes;
-    bool stopping;
-    int64_t stop_us; /* mono: when to leave although entries are left */
+    struct commit_queue ends;
 };
-
-struct commit_entry *commit_entry_new(void)
-{
-    struct commit_entry *e = calloc(1, sizeof *e);
-    if (!e) {
-        abort();
-    }
-    job_result_init(&e->result);
-    return e;
-}
-
-void commit_entry_free(struct commit_entry *e)
-{
-    if (e) {
-        claim_done(&e->claim);
-        job_result_done(&e->result);
-        branch_results_free(e->branches, e->n_branches);
-        free(e->snapshots);
-        manifest_done(&e->artifacts);
-        free(e);
-    }
-}
-
-void commit_entry_keep(struct commit_entry *e, const struct snapshot_row *row)
-{
-    size_t n = (size_t)e->n_snapshots + 1;
-    struct snapshot_row *rows = realloc(e->snapshots, n * sizeof *rows);
-    if (!rows) {
-        abort();
-    }
-    rows[e->n_snapshots++] = *row;
-    e->snapshots = rows;
-}
-
-static size_t stream_bytes(const struct stream_result *s)
-{
-    return s->head.len + s->tail.len;
-}
-
-static size_t entry_bytes(const struct commit_entry *e)
-{
-    const struct job_result *r = &e->result;
-    size_t below = 0;
-    for (int i = 0; i < e->n_branches; i++) {
-        below += sizeof e->branches[i] + (size_t)branch_result_bytes(&e->branches[i]);
-    }
-    return sizeof *e + below + stream_bytes(&r->setup.out) + stream_bytes(&r->setup.err_out) +
-           stream_bytes(&r->run.out) + stream_bytes(&r->run.err_out);
-}
-
-static struct timespec deadline_at(int64_t mono_at_us)
-{
-    return (struct timespec){ .tv_sec = mono_at_us / 1000000,
-                              .tv_nsec = mono_at_us % 1000000 * 1000 };
-}
 
 /* ---- called by slots ---- */
 
 bool commit_reserve(struct committer *c, int64_t wait_ms)
 {
-    struct timespec until = deadline_at(mono_us() + wait_ms * 1000);
-    (void)pthread_mutex_lock(&c->lock);
-    bool full = true;
-    int rc = 0;
-    while (rc == 0) {
-        full =
-            c->queued + c->reserved >= COMMIT_QUEUE_MAX || c->queued_bytes > COMMIT_QUEUE_BYTES_MAX;
-        if (!full || c->stopping) {
-            break;
-        }
-        rc = pthread_cond_timedwait(&c->room, &c->lock, &until);
-    }
-    bool had = !full && !c->stopping;
-    c->reserved += had;
-    (void)pthread_mutex_unlock(&c->lock);
-    return had;
+    return commit_queue_reserve(&c->ends, wait_ms);
 }
 
 void commit_unreserve(struct committer *c)
 {
-    (void)pthread_mutex_lock(&c->lock);
-    assert(c->reserved > 0);
-    c->reserved--;
-    (void)pthread_cond_signal(&c->room);
-    (void)pthread_mutex_unlock(&c->lock);
-}
-
-/* With the lock held. front: entries that were taken and could not be committed go back to where
- * they were. */
-static void enqueue(struct committer *c, struct commit_entry *e, bool front)
-{
-    e->next = front ? c->first : NULL;
-    if (front) {
-        c->first = e;
-        c->last = c->last ? c->last : e;
-    } else {
-        if (c->last) {
-            c->last->next = e;
-        } else {
-            c->first = e;
-        }
-        c->last = e;
-    }
-    c->queued++;
-    c->queued_bytes += entry_bytes(e);
+    commit_queue_unreserve(&c->ends);
 }
 
 void commit_push(struct committer *c, struct commit_entry *e)
 {
-    (void)pthread_mutex_lock(&c->lock);
-    assert(c->reserved > 0);
-    c->reserved--;
-    enqueue(c, e, false);
-    (void)pthread_cond_signal(&c->work);
-    (void)pthread_mutex_unlock(&c->lock);
+    commit_queue_push(&c->ends, e);
 }
 
 /* ---- the thread ---- */
-
-/* Wait for work until until_us; take up to max entries into out. */
-static int take(struct committer *c, int64_t until_us, struct commit_entry **out, int max)
-{
-    struct timespec until = deadline_at(until_us);
-    (void)pthread_mutex_lock(&c->lock);
-    int rc = 0;
-    while (!c->first && !c->stopping && rc == 0) {
-        rc = pthread_cond_timedwait(&c->work, &c->lock, &until);
-    }
-    int n = 0;
-    while (c->first && n < max) {
-        struct commit_entry *e = c->first;
-        c->first = e->next;
-        c->last = c->first ? c->last : NULL;
-        c->queued--;
-        c->queued_bytes -= entry_bytes(e);
-        out[n++] = e;
-    }
-    c->reserved += n; /* their places are free again when they are done */
-    (void)pthread_mutex_unlock(&c->lock);
-    return n;
-}
-
-/* Whoever waits for a place wants one: no more are woken than there are. */
-static void done_all(struct committer *c, struct commit_entry **entries, int n)
-{
-    (void)pthread_mutex_lock(&c->lock);
-    assert(c->reserved >= n);
-    c->reserved -= n;
-    (void)pthread_mutex_unlock(&c->lock);
-    for (int i = 0; i < n; i++) {
-        (void)pthread_cond_signal(&c->room);
-        commit_entry_free(entries[i]);
-    }
-}
-
-static void done(struct committer *c, struct commit_entry *e)
-{
-    done_all(c, &e, 1);
-}
-
-static void put_back(struct committer *c, struct commit_entry **entries, int n)
-{
-    (void)pthread_mutex_lock(&c->lock);
-    for (int i = n - 1; i >= 0; i--) {
-        c->reserved--;
-        enqueue(c, entries[i], true);
-    }
-    (void)pthread_mutex_unlock(&c->lock);
-}
 
 /* Tell the scheduler what these have cost, so that shares are true and room is filled. Lost notices
  * are made good by its own counting; those of a life before are not known any more. */
@@ -281,7 +125,7 @@ static void finish(struct committer *c, struct commit_entry **entries, const cha
         log_warn("committed, but Redis did not take the acknowledgement; " QUEUE_TIMEOUT_NOTE,
                  "error", err.text);
     }
-    done_all(c, entries, n);
+    commit_queue_finish(&c->ends, entries, n);
 }
 
 /* Entries whose claim was lost commit nothing: the other attempt is in force. Returns how many are
@@ -297,7 +141,7 @@ static int drop_lost(struct committer *c, struct commit_entry **entries, int n)
         }
         log_warn("claim lost: nothing is committed", "job", e->claim.job_id);
         let_go(c, e);
-        done(c, e);
+        commit_queue_finish(&c->ends, &e, 1);
     }
     return kept;
 }
@@ -377,7 +221,7 @@ static void refuse(struct committer *c, struct commit_entry *e, const struct err
 {
     log_error("Postgres refuses a result", "job", e->claim.job_id, "error", why->text);
     if (++e->refused < REFUSED_MAX) {
-        put_back(c, &e, 1);
+        commit_queue_put_back(&c->ends, &e, 1);
         return;
     }
     if (!e->failed) {
@@ -386,11 +230,11 @@ static void refuse(struct committer *c, struct commit_entry *e, const struct err
         e->cause = RETRY_BROKEN;
         (void)snprintf(e->reason, sizeof e->reason, "the result could not be stored: %.400s",
                        why->text);
-        put_back(c, &e, 1);
+        commit_queue_put_back(&c->ends, &e, 1);
         return;
     }
     let_go(c, e);
-    done(c, e);
+    commit_queue_finish(&c->ends, &e, 1);
 }
 
 /* One batch. Postgres away: entries that it did not take are in left (at most n), for the caller.
@@ -463,7 +307,7 @@ static bool to_spool(struct committer *c, struct commit_entry **entries, int n)
     for (int i = 0; i < n; i++) {
         c->spooled[before + i] = entries[i]->ref;
     }
-    done_all(c, entries, n);
+    commit_queue_finish(&c->ends, entries, n);
     return true;
 }
 
@@ -508,12 +352,10 @@ static bool drain(struct committer *c, int max)
             entries[n++] = e;
         }
     }
-    (void)pthread_mutex_lock(&c->lock);
-    c->reserved += n; /* as if they had been taken from the queue */
-    (void)pthread_mutex_unlock(&c->lock);
+    commit_queue_add_taken(&c->ends, n);
     bool ok = n == 0 || commit_batch(c, entries, n, left, &n_left);
     for (int i = 0; i < n_left; i++) {
-        done(c, left[i]); /* the record is still there */
+        commit_queue_finish(&c->ends, &left[i], 1); /* the record is still there */
     }
     if (n_left == 0) {
         consume(c, records);
@@ -540,16 +382,6 @@ static void mark_running(struct committer *c)
     }
 }
 
-/* true: entries are there, or it is not time to end. */
-static bool go_on(struct committer *c)
-{
-    (void)pthread_mutex_lock(&c->lock);
-    bool work = c->first || spool_count(c->spool) > 0;
-    bool on = !c->stopping || (work && mono_us() < c->stop_us);
-    (void)pthread_mutex_unlock(&c->lock);
-    return on;
-}
-
 /* What was taken from the queue: to Postgres, or, while that is away, to the spool. false: neither
  * takes them. */
 static bool bring(struct committer *c, struct commit_entry **entries, int n)
@@ -563,7 +395,7 @@ static bool bring(struct committer *c, struct commit_entry **entries, int n)
         memcpy(left, entries, (size_t)n * sizeof left[0]);
     }
     if (n_left > 0 && !to_spool(c, left, n_left)) {
-        put_back(c, left, n_left);
+        commit_queue_put_back(&c->ends, left, n_left);
         return false;
     }
     return ok;
@@ -577,10 +409,11 @@ static void *committer_main(void *arg)
                   ? (int)c->config->worker_commit_batch_max
                   : BATCH_MAX;
     int64_t backoff_ms = BACKOFF_MIN_MS;
-    while (go_on(c)) {
+    while (commit_queue_goes_on(&c->ends, spool_count(c->spool) > 0)) {
         int64_t until_us = mono_us() + MARK_RUNNING_MS * 1000;
         bool waiting = spool_count(c->spool) > 0;
-        int n = take(c, waiting && c->retry_us < until_us ? c->retry_us : until_us, entries, max);
+        int n = commit_queue_take(
+            &c->ends, waiting && c->retry_us < until_us ? c->retry_us : until_us, entries, max);
         bool ok = n == 0 || bring(c, entries, n), held = n > 0 && !ok;
         if (spool_count(c->spool) > 0 && mono_us() >= c->retry_us) {
             ok = drain(c, max) && ok;
@@ -619,6 +452,15 @@ static int open_spool(struct committer *c, struct err *err)
     return rc;
 }
 
+static void committer_free(struct committer *c)
+{
+    queue_close(&c->queue);
+    pg_close(&c->pg);
+    spool_close(c->spool);
+    commit_queue_done(&c->ends);
+    free(c);
+}
+
 int committer_start(const struct config *config, const char *name, struct inflight *inflight,
                     struct spool_view *view, struct committer **ret_committer, struct err *err)
 {
@@ -627,19 +469,8 @@ int committer_start(const struct config *config, const char *name, struct inflig
         abort();
     }
     *c = (struct committer){ .config = config, .name = name, .inflight = inflight, .view = view };
-    pthread_condattr_t attr;
-    int rc = pthread_condattr_init(&attr);
-    assert(rc == 0);
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* the clock of mono_us */
-    assert(rc == 0);
-    rc = pthread_mutex_init(&c->lock, NULL);
-    assert(rc == 0);
-    rc = pthread_cond_init(&c->work, &attr);
-    assert(rc == 0);
-    rc = pthread_cond_init(&c->room, &attr);
-    assert(rc == 0);
-    (void)pthread_condattr_destroy(&attr);
-    rc = open_spool(c, err);
+    commit_queue_init(&c->ends);
+    int rc = open_spool(c, err);
     if (rc == 0 && (rc = pg_open(&c->pg, config->postgres_url, err)) == -ERR_UNAVAILABLE) {
         (void)outage_failed(&c->outage, mono_ms(), err);
         rc = 0; /* found when it is there, as Redis */
@@ -651,10 +482,7 @@ int committer_start(const struct config *config, const char *name, struct inflig
         rc = err_sys(err, "committer: thread");
     }
     if (rc < 0) {
-        queue_close(&c->queue);
-        pg_close(&c->pg);
-        spool_close(c->spool);
-        free(c);
+        committer_free(c);
         return rc;
     }
     *ret_committer = c;
@@ -666,35 +494,19 @@ int committer_stop(struct committer *c, int64_t wait_ms)
     if (!c) {
         return 0;
     }
-    (void)pthread_mutex_lock(&c->lock);
-    c->stopping = true;
-    c->stop_us = mono_us() + wait_ms * 1000;
-    (void)pthread_cond_broadcast(&c->work);
-    (void)pthread_cond_broadcast(&c->room);
-    (void)pthread_mutex_unlock(&c->lock);
+    commit_queue_stop(&c->ends, wait_ms);
     (void)pthread_join(c->thread, NULL);
-    int left = c->queued;
-    while (c->first) { /* the thread has ended: this one may */
+    int left = c->ends.queued;
+    while (c->ends.first) { /* the thread has ended: this one may */
         struct commit_entry *entries[BATCH_MAX];
-        int n = take(c, 0, entries, BATCH_MAX);
+        int n = commit_queue_take(&c->ends, 0, entries, BATCH_MAX);
         if (!to_spool(c, entries, n)) {
-            put_back(c, entries, n);
+            commit_queue_put_back(&c->ends, entries, n);
             break;
         }
         log_fmt(LOG_INFO, "%d results are in the spool, to be committed after the next start", n);
         left -= n;
     }
-    while (c->first) {
-        struct commit_entry *e = c->first;
-        c->first = e->next;
-        commit_entry_free(e);
-    }
-    queue_close(&c->queue);
-    pg_close(&c->pg);
-    spool_close(c->spool);
-    (void)pthread_mutex_destroy(&c->lock);
-    (void)pthread_cond_destroy(&c->work);
-    (void)pthread_cond_destroy(&c->room);
-    free(c);
+    committer_free(c);
     return left;
 }

@@ -19,7 +19,6 @@ int store_artifact_came(struct pg *pg, const char *job_id, const char *sha256, s
     cleanup_pgresult PGresult *res = NULL;
     pg_add_text(&p, job_id);
     pg_add_text(&p, sha256);
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &artifact_came, &p, false, &res, err);
+    int rc = pg_ask(pg, &artifact_came, &p, &res, err);
     return rc < 0 ? rc : *PQgetvalue(res, 0, 0) == 't';
 }

@@ -145,8 +145,7 @@ int store_budget_put(struct pg *pg, const struct budget *b, struct err *err)
     pg_add_int(&p, b->warn_percent);
     pg_add_int(&p, b->cancel_running);
     pg_add_int(&p, b->long_running_ms);
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &put, &p, false, NULL, err);
+    int rc = pg_ask(pg, &put, &p, NULL, err);
     return rc < 0 ? rc : 0;
 }
 
@@ -154,8 +153,7 @@ int store_budget_remove(struct pg *pg, const char *tenant, struct err *err)
 {
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, tenant);
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &remove_one, &p, false, NULL, err);
+    int rc = pg_ask(pg, &remove_one, &p, NULL, err);
     return rc == 0 ? err_set(err, ERR_NOT_FOUND, "%.64s has no budget", tenant) : rc < 0 ? rc : 0;
 }
 
@@ -182,8 +180,7 @@ int store_budgets(struct pg *pg, struct budget *ret_rows, int max, struct err *e
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &list, &p, false, &res, err);
+    int rc = pg_ask(pg, &list, &p, &res, err);
     for (int i = 0; i < rc; i++) {
         take_budget(res, i, &ret_rows[i]);
     }
@@ -196,8 +193,7 @@ int store_budget_allows(struct pg *pg, const char *tenant, struct budget *ret_b,
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, tenant);
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &get, &p, false, &res, err);
+    int rc = pg_ask(pg, &get, &p, &res, err);
     if (rc < 0) {
         return rc;
     }
@@ -216,8 +212,7 @@ static int tenants(struct pg *pg, const struct statement *st,
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, st, &p, false, &res, err);
+    int rc = pg_ask(pg, st, &p, &res, err);
     for (int i = 0; i < rc; i++) {
         pg_copy(res, i, 0, ret_tenants[i], sizeof ret_tenants[i]);
     }
@@ -266,8 +261,7 @@ int store_budget_events(struct pg *pg, struct budget_event *ret_rows, int max, s
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &untold, &p, false, &res, err);
+    int rc = pg_ask(pg, &untold, &p, &res, err);
     for (int i = 0; i < rc; i++) {
         struct budget_event *e = &ret_rows[i];
         e->id = pg_int(res, i, 0);
@@ -286,7 +280,6 @@ int store_budget_told(struct pg *pg, int64_t up_to_id, struct err *err)
 {
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, up_to_id);
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &told, &p, false, NULL, err);
+    int rc = pg_ask(pg, &told, &p, NULL, err);
     return rc < 0 ? rc : 0;
 }

@@ -21,8 +21,7 @@ static const struct statement went_back = {
 int store_clock_ms(struct pg *pg, int64_t *ret_ms, struct err *err)
 {
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &clock_ms, NULL, false, &res, err);
+    int rc = pg_ask(pg, &clock_ms, NULL, &res, err);
     if (rc < 0) {
         return rc;
     }
@@ -35,7 +34,6 @@ int store_clock_went_back(struct pg *pg, int64_t retry_max_ms, struct err *err)
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, retry_max_ms);
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &went_back, &p, false, &res, err);
+    int rc = pg_ask(pg, &went_back, &p, &res, err);
     return rc < 0 ? rc : (int)pg_int(res, 0, 0);
 }

@@ -49,8 +49,7 @@ int store_events(struct pg *pg, const char *tenant, int64_t after, int max, int6
 {
     assert(max > 0 && max <= STORE_EVENTS_MAX && after >= 0);
     cleanup_pgresult PGresult *newest = NULL, *mark = NULL, *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &last_position, NULL, false, &newest, err);
+    int rc = pg_ask(pg, &last_position, NULL, &newest, err);
     if (rc < 0) {
         return rc;
     }

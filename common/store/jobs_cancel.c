@@ -111,10 +111,6 @@ int store_cancel(struct pg *pg, const char *batch_id, const char *job_id, int ma
                  struct cancelled *ret_rows, struct err *err)
 {
     assert(max > 0 && !batch_id != !job_id);
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     cleanup_free char *detail = NULL;
     struct pg_params p = { .n = 0 };
     add_end(&p, VERDICT_CANCELLED, CANCELLED_TEXT, &detail);
@@ -123,7 +119,7 @@ int store_cancel(struct pg *pg, const char *batch_id, const char *job_id, int ma
     pg_add_text(&p, job_id);
     pg_add_text(&p, pg->viewer);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &cancel, &p, false, &res, err);
+    int rc = pg_ask(pg, &cancel, &p, &res, err);
     assert(rc <= max);
     for (int i = 0; i < rc; i++) {
         pg_copy(res, i, 0, ret_rows[i].id.text, sizeof ret_rows[i].id.text);
@@ -135,39 +131,27 @@ int store_cancel(struct pg *pg, const char *batch_id, const char *job_id, int ma
 int store_cancelling(struct pg *pg, int64_t age_ms, int max, struct id *ret_ids, struct err *err)
 {
     assert(max > 0);
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, age_ms);
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &cancelling, &p, false, &res, err);
+    int rc = pg_ask(pg, &cancelling, &p, &res, err);
     return rc < 0 ? rc : take_ids(res, ret_ids, max);
 }
 
 int store_cancel_spent(struct pg *pg, int max, struct id *ret_ids, struct err *err)
 {
     assert(max > 0);
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &cancel_spent, &p, false, &res, err);
+    int rc = pg_ask(pg, &cancel_spent, &p, &res, err);
     return rc < 0 ? rc : take_ids(res, ret_ids, max);
 }
 
 static int end_some(struct pg *pg, const struct statement *st, enum verdict v, const char *reason,
                     const char *ids, int max, struct id *ret_ids, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     cleanup_free char *detail = NULL;
     struct pg_params p = { .n = 0 };
     add_end(&p, v, reason, &detail);
@@ -177,7 +161,7 @@ static int end_some(struct pg *pg, const struct statement *st, enum verdict v, c
         pg_add_int(&p, max);
     }
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, st, &p, false, &res, err);
+    int rc = pg_ask(pg, st, &p, &res, err);
     return rc < 0 ? rc : take_ids(res, ret_ids, max);
 }
 
@@ -228,15 +212,11 @@ int store_open_batches(struct pg *pg, const char *tenant, const char *name, int 
                        struct id *ret_ids, struct err *err)
 {
     assert(max > 0);
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, tenant);
     pg_add_text(&p, name);
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &open_batches, &p, false, &res, err);
+    int rc = pg_ask(pg, &open_batches, &p, &res, err);
     return rc < 0 ? rc : take_ids(res, ret_ids, max);
 }

@@ -204,12 +204,8 @@ int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_id
 
 int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &next_due, NULL, false, &res, err);
+    int rc = pg_ask(pg, &next_due, NULL, &res, err);
     if (rc < 0) {
         return rc;
     }
@@ -219,13 +215,9 @@ int store_next_due(struct pg *pg, int64_t *ret_ms, struct err *err)
 
 int store_mark_running(struct pg *pg, const char *job_id, int attempt, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, job_id);
     pg_add_int(&p, attempt);
-    rc = pg_run(pg, &mark_running, &p, false, NULL, err);
+    int rc = pg_ask(pg, &mark_running, &p, NULL, err);
     return rc < 0 ? rc : 0;
 }

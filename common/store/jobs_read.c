@@ -270,14 +270,10 @@ int store_batch_counts(struct pg *pg, const char *batch_id, struct batch_counts 
 
 int store_latest_batch(struct pg *pg, const char *tenant, struct id *ret_id, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, tenant);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &latest_batch, &p, false, &res, err);
+    int rc = pg_ask(pg, &latest_batch, &p, &res, err);
     if (rc < 0) {
         return rc;
     }
@@ -290,12 +286,8 @@ int store_latest_batch(struct pg *pg, const char *tenant, struct id *ret_id, str
 
 int store_queue_counts(struct pg *pg, struct queue_counts *ret_counts, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &queue_counts, NULL, false, &res, err);
+    int rc = pg_ask(pg, &queue_counts, NULL, &res, err);
     if (rc < 0) {
         return rc;
     }

@@ -61,8 +61,7 @@ int store_lead(struct pg *pg, struct err *err)
 int store_leader(struct pg *pg, struct leader_view *ret_view, struct err *err)
 {
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &leader, NULL, false, &res, err);
+    int rc = pg_ask(pg, &leader, NULL, &res, err);
     if (rc < 0) {
         return rc;
     }

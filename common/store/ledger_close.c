@@ -98,8 +98,7 @@ int store_adjust(struct pg *pg, const char *line_id, int64_t nanousd, const char
             return err_set(err, ERR_INVALID, "reason: one line of text, no control characters");
         }
     }
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &stmt_begin, NULL, false, NULL, err);
+    int rc = pg_ask(pg, &stmt_begin, NULL, NULL, err);
     rc = rc < 0 ? rc : adjust(pg, line_id, nanousd, reason, ret_id, err);
     rc = rc < 0 ? rc : pg_run(pg, &stmt_commit, NULL, false, NULL, err);
     if (rc < 0) {

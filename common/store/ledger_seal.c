@@ -232,8 +232,7 @@ int store_unsealed(struct pg *pg, int max, int64_t *ret_lines, int64_t *ret_olde
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &unsealed, &p, false, &res, err);
+    int rc = pg_ask(pg, &unsealed, &p, &res, err);
     if (rc < 0) {
         return rc;
     }

@@ -230,6 +230,13 @@ int pg_run(struct pg *pg, const struct statement *st, const struct pg_params *p,
     return rc;
 }
 
+int pg_ask(struct pg *pg, const struct statement *st, const struct pg_params *p, PGresult **ret_res,
+           struct err *err)
+{
+    int rc = pg_ensure(pg, err);
+    return rc < 0 ? rc : pg_run(pg, st, p, false, ret_res, err);
+}
+
 int pg_exec(struct pg *pg, const char *sql, const char *what, struct err *err)
 {
     PGresult *res = PQexec(pg->conn, sql);

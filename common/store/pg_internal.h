@@ -41,6 +41,9 @@ MUST_CHECK int pg_prepare(struct pg *pg, const struct statement *st, struct err 
  * it is not wanted. Returns the number of rows returned or affected. */
 MUST_CHECK int pg_run(struct pg *pg, const struct statement *st, const struct pg_params *p,
                       bool binary, PGresult **ret_res, struct err *err);
+/* A call that is one statement: pg_ensure, then pg_run with its result as text. */
+MUST_CHECK int pg_ask(struct pg *pg, const struct statement *st, const struct pg_params *p,
+                      PGresult **ret_res, struct err *err);
 /* Plain SQL without parameters, maybe several statements. */
 MUST_CHECK int pg_exec(struct pg *pg, const char *sql, const char *what, struct err *err);
 /* After a failed call inside a transaction: ROLLBACK where there still is a connection. Keeps the

@@ -197,8 +197,7 @@ int store_rates_set(struct pg *pg, const struct rate_card *card, const char *not
                            ? "tenant: must match [a-z0-9][a-z0-9_-]{0,63}"
                            : "the note is too long");
     }
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &stmt_begin, NULL, false, NULL, err);
+    int rc = pg_ask(pg, &stmt_begin, NULL, NULL, err);
     rc = rc < 0 ? rc : pg_run(pg, &lock_rates, NULL, false, NULL, err);
     rc = rc < 0 ? rc : add(pg, &c, note, err);
     rc = rc < 0 ? rc : pg_run(pg, &stmt_commit, NULL, false, NULL, err);

@@ -26,8 +26,7 @@ static const struct statement forget = {
 int store_sweep_view(struct pg *pg, struct sweep_view *ret_view, struct err *err)
 {
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &view, NULL, false, &res, err);
+    int rc = pg_ask(pg, &view, NULL, &res, err);
     if (rc != 1) {
         return rc < 0 ? rc : err_set(err, ERR_DB, "object_sweeps has no row");
     }
@@ -45,8 +44,7 @@ int store_sweep_view(struct pg *pg, struct sweep_view *ret_view, struct err *err
 int store_sweep_begin(struct pg *pg, struct sweep_view *ret_view, struct err *err)
 {
     cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ensure(pg, err);
-    rc = rc < 0 ? rc : pg_run(pg, &lock, NULL, false, &res, err);
+    int rc = pg_ask(pg, &lock, NULL, &res, err);
     if (rc < 0 || *PQgetvalue(res, 0, 0) != 't') {
         return rc < 0 ? rc : 0;
     }

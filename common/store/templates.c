@@ -29,29 +29,21 @@ static void read_row(const PGresult *res, int row, struct template_info *t)
 
 int store_template_put(struct pg *pg, const struct template_info *t, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, t->name);
     pg_add_text(&p, t->digest);
     pg_add_int(&p, t->memory_mib);
     pg_add_int(&p, t->vcpus);
-    rc = pg_run(pg, &put_template, &p, false, NULL, err);
+    int rc = pg_ask(pg, &put_template, &p, NULL, err);
     return rc < 0 ? rc : 0;
 }
 
 int store_template_list(struct pg *pg, struct template_info *ret_rows, int max, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &list_templates, &p, false, &res, err);
+    int rc = pg_ask(pg, &list_templates, &p, &res, err);
     for (int i = 0; i < rc; i++) {
         read_row(res, i, &ret_rows[i]);
     }
@@ -80,10 +72,6 @@ static int unknown_template(struct pg *pg, const char *name, struct err *err)
 int store_template_get(struct pg *pg, const char *name, struct template_info *ret_t,
                        struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     char base[JOB_TEMPLATE_MAX + 1];
     const char *at = strchr(name, '@');
     size_t n = at ? (size_t)(at - name) : strlen(name);
@@ -95,7 +83,7 @@ int store_template_get(struct pg *pg, const char *name, struct template_info *re
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, base);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &get_template, &p, false, &res, err);
+    int rc = pg_ask(pg, &get_template, &p, &res, err);
     if (rc < 0) {
         return rc;
     }

@@ -136,14 +136,10 @@ static void read_tenant(const PGresult *res, int i, struct tenant_row *r)
 
 int store_tenant_get(struct pg *pg, const char *name, struct tenant_row *ret_row, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, name);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &tenant_get, &p, false, &res, err);
+    int rc = pg_ask(pg, &tenant_get, &p, &res, err);
     if (rc <= 0) {
         return rc < 0 ? rc : err_set(err, ERR_DB, "Postgres: the tenant '*' has no row");
     }
@@ -159,17 +155,13 @@ static bool is_any(const char *name)
 int store_tenant_set(struct pg *pg, const struct tenant_row *row, struct err *err)
 {
     assert(is_any(row->name) || job_tenant_ok(row->name));
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, row->name);
     pg_add_int(&p, row->weight);
     pg_add_int(&p, row->in_flight_max);
     pg_add_int(&p, row->queued_max);
     pg_add_int(&p, row->submit_per_minute_max);
-    rc = pg_run(pg, is_any(row->name) ? &any_set : &tenant_set, &p, false, NULL, err);
+    int rc = pg_ask(pg, is_any(row->name) ? &any_set : &tenant_set, &p, NULL, err);
     return rc < 0 ? rc : 0;
 }
 
@@ -177,31 +169,23 @@ int store_tenant_stop(struct pg *pg, const char *name, const char *reason, int64
                       struct err *err)
 {
     assert(is_any(name) || job_tenant_ok(name));
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, name);
     pg_add_text(&p, reason);
     pg_add_int(&p, reason ? until_ms : -1);
-    rc = pg_run(pg, is_any(name) ? &any_stop : &tenant_stop, &p, false, NULL, err);
+    int rc = pg_ask(pg, is_any(name) ? &any_stop : &tenant_stop, &p, NULL, err);
     return rc < 0 ? rc : 0;
 }
 
 int store_tenant_list(struct pg *pg, bool own_only, const char *after, int max,
                       struct tenant_row *ret_rows, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_text(&p, after);
     pg_add_int(&p, max);
     pg_add_text(&p, own_only ? "t" : "f");
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &tenant_list, &p, false, &res, err);
+    int rc = pg_ask(pg, &tenant_list, &p, &res, err);
     for (int i = 0; i < rc; i++) {
         read_tenant(res, i, &ret_rows[i]);
     }
@@ -256,19 +240,14 @@ int store_waiting(struct pg *pg, tenant_count_fn fn, void *ctx, struct err *err)
 
 int store_in_flight(struct pg *pg, tenant_count_fn fn, void *ctx, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &in_flight, NULL, false, &res, err);
+    int rc = pg_ask(pg, &in_flight, NULL, &res, err);
     return rc < 0 ? rc : each_count(res, rc, true, fn, ctx, err);
 }
 
 int store_recount(struct pg *pg, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    return rc < 0 ? rc : pg_run(pg, &recount, NULL, false, NULL, err);
+    return pg_ask(pg, &recount, NULL, NULL, err);
 }
 
 int store_activity_put(struct pg *pg, const struct activity_row *rows, int n, struct err *err)
@@ -303,14 +282,10 @@ int store_activity_put(struct pg *pg, const struct activity_row *rows, int n, st
 
 int store_activity(struct pg *pg, int max, struct activity_row *ret_rows, struct err *err)
 {
-    int rc = pg_ensure(pg, err);
-    if (rc < 0) {
-        return rc;
-    }
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, max);
     cleanup_pgresult PGresult *res = NULL;
-    rc = pg_run(pg, &activity, &p, false, &res, err);
+    int rc = pg_ask(pg, &activity, &p, &res, err);
     for (int i = 0; i < rc; i++) {
         struct activity_row *r = &ret_rows[i];
         pg_copy(res, i, 0, r->tenant, sizeof r->tenant);
