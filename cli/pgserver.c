@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "cli/proc.h"
+#include "cli/service_env.h"
 #include "common/base/cleanup.h"
 
 #define FALLBACK_DIR "/var/lib/brood-pg"
@@ -159,14 +160,17 @@ static int make_owned_dir(const struct pgserver *s, const char *path, mode_t mod
 static int run_tool(const struct pgserver *s, char *const *argv, const char *input, const char *cwd,
                     const char *log_path, struct err *err)
 {
+    char *env[SERVICE_ENV_MAX];
     struct spawn_opts o = { .argv = argv,
+                            .env = env,
                             .log_path = log_path,
                             .cwd = cwd,
                             .input = input,
                             .uid = s->uid,
                             .gid = s->gid,
                             .death_signal = SIGKILL };
-    int status = proc_run(&o, err);
+    int status = service_env(SVC_POSTGRES, environ, env, err);
+    status = status < 0 ? status : proc_run(&o, err);
     if (status > 0) {
         return err_set(err, ERR_SYS, "%s ended with status %d; see %s", argv[0], status, log_path);
     }

@@ -60,6 +60,9 @@ static void child_exec(const struct spawn_opts *o, pid_t parent, int in_fd, int 
         (err_fd >= 0 && dup2(err_fd, 2) < 0)) {
         return;
     }
+    if (o->env) {
+        environ = (char **)(uintptr_t)o->env;
+    }
     if ((o->uid != PROC_KEEP_USER && proc_become(o->uid, o->gid, o->extra_gids) < 0) ||
         (o->fd_env && pass(o->pass_fd, o->fd_env) < 0)) {
         return;

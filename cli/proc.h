@@ -17,6 +17,7 @@ struct spawn_opts {
     char *const *argv;    /* argv[0] is the path or a name looked up in PATH */
     const char *log_path; /* stdout and stderr are appended there; NULL: inherited */
     const char *cwd;      /* NULL: stay */
+    char *const *env;     /* NULL: ours */
     const char *input;    /* text for stdin (at most PIPE_BUF bytes); NULL: /dev/null */
     uid_t
         uid; /* PROC_KEEP_USER or who to become, for good (no_new_privs), with gid and extra_gids */

@@ -12,6 +12,7 @@
 
 #include "cli/cli.h"
 #include "cli/proc.h"
+#include "cli/service_env.h"
 #include "cli/users.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
@@ -124,15 +125,19 @@ int service_start(struct services *s, enum service_id id, struct err *err)
 {
     const struct service_row *row = &table[id];
     struct service *svc = &s->all[id];
-    char *args[SERVICE_ARGS_MAX], log[PATH_MAX], who[USERS_TEXT_MAX];
+    char *args[SERVICE_ARGS_MAX], *env[SERVICE_ENV_MAX], log[PATH_MAX], who[USERS_TEXT_MAX];
     struct spawn_opts o = { .argv = args,
+                            .env = env,
                             .log_path = log,
                             .uid = PROC_KEEP_USER,
                             .death_signal = row->death_signal,
                             .cwd = "/",
                             .own_group = true };
-    int rc = 0;
     assert(svc->pid == 0);
+    int rc = service_env(id, environ, env, err);
+    if (rc < 0) {
+        return rc;
+    }
     service_log_path(s->config, row->name, log, sizeof log);
     proc_rotate(log, LOG_BYTES_MAX);
     if (id == SVC_POSTGRES) {

@@ -12,6 +12,8 @@ export BROOD_WORKER_HEARTBEAT_MS="${BROOD_WORKER_HEARTBEAT_MS:-500}"
 export BROOD_WORKER_HELP_AFTER_MS="${BROOD_WORKER_HELP_AFTER_MS:-0}"
 # Nothing of the service's environment may reach a job (case B088).
 export E2E_CANARY=canary-7f3a
+# As an operator with an S3 store would; the store is a folder here, so nobody uses them (test_secrets).
+export AWS_SECRET_ACCESS_KEY=key-of-s3-51c2 BROOD_S3_SECRET_KEY=key-of-s3-51c2
 case "${1:-}" in
 up)
     "$brood" template build python

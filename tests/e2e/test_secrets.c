@@ -325,3 +325,53 @@ Test(users, each_service_is_its_own_and_only_two_have_the_key)
         }
     }
 }
+
+/* ---- what the services see of brood up's environment ---- */
+
+#define CANARY "canary-7f3a"    /* fixture.sh: a variable that is none of ours */
+#define S3_KEY "key-of-s3-51c2" /* and two of the object store's */
+
+/* false: it has ended meanwhile. */
+static bool read_environ(pid_t pid, struct buf *b)
+{
+    char path[64];
+    struct err err;
+    (void)snprintf(path, sizeof path, "/proc/%d/environ", (int)pid);
+    buf_init(b, 1u << 20);
+    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd >= 0 && buf_read_fd(b, fd, &err) == 0 && b->len > 0;
+}
+
+static bool holds(const struct buf *b, const char *text)
+{
+    return b->len && memmem(b->data, b->len, text, strlen(text));
+}
+
+/* Also of what vmpool starts: the jailer, its keeper, the machines, one of which is made to run. */
+Test(environment, credentials_reach_only_who_logs_in_with_them)
+{
+    static const char *const names[] = { "postgres", "redis-server", "brood-vmpool", "brood-jailer",
+                                         "qemu" };
+    static const char *const stores[] = { "scheduler", "worker" };
+    json_t *jobs = json_pack("[o]", e2e_shell("true"));
+    json_decref(e2e_run_batch(jobs));
+    json_decref(jobs);
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        pid_t pids[E2E_PIDS_MAX];
+        int n = e2e_pids(names[i], pids, E2E_PIDS_MAX), looked = 0;
+        for (int k = 0; k < n; k++) {
+            cleanup_buf struct buf env;
+            looked += read_environ(pids[k], &env);
+            cr_expect(!holds(&env, S3_KEY), "%s has the object store's key", names[i]);
+            cr_expect(!holds(&env, CANARY), "%s has a variable of no use to it", names[i]);
+        }
+        cr_expect(looked > 0 || strcmp(names[i], "brood-jailer") == 0, "no %s", names[i]);
+    }
+    for (size_t i = 0; i < 2; i++) {
+        cleanup_buf struct buf env;
+        cr_assert(read_environ(pid_of(stores[i]), &env), "%s", stores[i]);
+        cr_expect(holds(&env, "AWS_SECRET_ACCESS_KEY=" S3_KEY), "%s", stores[i]);
+        cr_expect(holds(&env, "BROOD_S3_SECRET_KEY=" S3_KEY), "%s", stores[i]);
+        cr_expect(!holds(&env, CANARY), "%s has a variable of no use to it", stores[i]);
+    }
+}
