@@ -20,6 +20,8 @@
 #include "schemas/proto/pool.pb.h"
 
 #define BACKLOG 128
+#define ACCEPT_AGAIN_MS                                                                            \
+    200 /* without a descriptor for a client: how long until it is tried again */
 
 struct client {
     LIST_ENTRY(client) link;
@@ -33,7 +35,8 @@ struct server {
     struct event_base *base;
     struct pool *pool;
     int fd;
-    struct event *ev;
+    struct event *ev, *again; /* one of them waits: for clients, or for a descriptor */
+    bool told;                /* that there is none */
     char path[sizeof((struct sockaddr_un *)0)->sun_path];
     LIST_HEAD(, client) clients;
     int n_clients;
@@ -202,12 +205,48 @@ static void on_client(evutil_socket_t fd, short what, void *arg)
     take_packet(c, (size_t)n);
 }
 
+/* The socket stays readable while nobody can be accepted, so it is not looked at for a while. Who
+ * wants to connect waits in the backlog. */
+static void cannot_accept(struct server *s, int why)
+{
+    const struct timeval wait = { .tv_usec = ACCEPT_AGAIN_MS * 1000 };
+    if (why != EMFILE && why != ENFILE && why != ENOBUFS && why != ENOMEM) {
+        return; /* the client's: it is gone again */
+    }
+    if (!s->told) {
+        log_warn("no more clients for now", "error", strerror(why));
+    }
+    s->told = true;
+    (void)event_del(s->ev);
+    if (event_add(s->again, &wait) < 0) {
+        abort();
+    }
+}
+
+static void on_again(evutil_socket_t fd, short what, void *arg)
+{
+    struct server *s = arg;
+    (void)fd;
+    (void)what;
+    if (event_add(s->ev, NULL) < 0) {
+        abort();
+    }
+}
+
 static void on_accept(evutil_socket_t fd, short what, void *arg)
 {
     struct server *s = arg;
     (void)what;
     cleanup_close int conn = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
-    if (conn < 0 || s->n_clients == SERVER_CLIENTS_MAX) {
+    if (conn < 0) {
+        cannot_accept(s, errno);
+        return;
+    }
+    if (s->told) {
+        log_info("clients are taken again");
+        s->told = false;
+    }
+    if (s->n_clients == SERVER_CLIENTS_MAX) {
         return;
     }
     struct client *c = calloc(1, sizeof *c);
@@ -261,7 +300,8 @@ void server_attach(struct server *s, struct pool *pool)
     assert(!s->pool && pool);
     s->pool = pool;
     s->ev = event_new(s->base, s->fd, EV_READ | EV_PERSIST, on_accept, s);
-    if (!s->ev || event_add(s->ev, NULL) < 0) {
+    s->again = evtimer_new(s->base, on_again, s);
+    if (!s->again || !s->ev || event_add(s->ev, NULL) < 0) {
         abort();
     }
 }
@@ -276,6 +316,7 @@ void server_free(struct server *s)
     }
     if (s->ev) {
         event_free(s->ev);
+        event_free(s->again);
     }
     (void)close(s->fd);
     (void)unlink(s->path);

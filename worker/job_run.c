@@ -78,6 +78,7 @@ static int lease_patiently(struct slot *s, struct pool_client *pool, const char 
                            struct err *err)
 {
     int64_t start_ms = mono_ms();
+    bool told = false;
     for (;;) {
         int rc = from ? kept_lease(s->shared->kept, pool, from, saturated, s->abort_fd,
                                    LEASE_WAIT_MS, ret_lease, err)
@@ -92,7 +93,10 @@ static int lease_patiently(struct slot *s, struct pool_client *pool, const char 
             return rc;
         }
         hot_tidy(s->shared->park, true); /* what is only kept in case makes room */
-        log_info("no sandbox now: the claim waits", "error", err->text);
+        if (!told) {
+            log_info("no sandbox now: the claim waits", "error", err->text);
+        }
+        told = true;
         struct pollfd p = { .fd = s->abort_fd, .events = POLLIN };
         (void)poll(&p, 1, LEASE_AGAIN_MS); /* when it is set, the next pool_lease says so */
     }

@@ -52,6 +52,12 @@ void pool_client_done(struct pool_client *c)
     }
 }
 
+/* A wait, as for a vmpool that is away, and no fault of the job: others close theirs. */
+static int no_descriptor(struct err *err)
+{
+    return err_set(err, ERR_UNAVAILABLE, "vmpool: no file descriptor is left for a sandbox");
+}
+
 int pool_client_connect(struct pool_client *c, struct err *err)
 {
     if (c->fd >= 0) {
@@ -63,7 +69,7 @@ int pool_client_connect(struct pool_client *c, struct err *err)
     }
     cleanup_close int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
     if (fd < 0) {
-        return err_sys(err, "vmpool: socket");
+        return no_descriptor(err);
     }
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
     memcpy(addr.sun_path, c->path, strlen(c->path) + 1);
@@ -142,8 +148,11 @@ static int receive(struct pool_client *c, pool_PoolMessage *ret_m, int fds[LEASE
             memcpy(fds, CMSG_DATA(h), count * sizeof(int));
         }
     }
-    if (msg.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) {
+    if (msg.msg_flags & MSG_TRUNC) {
         return err_set(err, ERR_PROTOCOL, "vmpool: answer is too large");
+    }
+    if (msg.msg_flags & MSG_CTRUNC) { /* the kernel drops those that this process may not have */
+        return no_descriptor(err);
     }
     pb_istream_t is = pb_istream_from_buffer(data, (size_t)n);
     if (!pb_decode(&is, pool_PoolMessage_fields, ret_m)) {

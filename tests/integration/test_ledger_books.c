@@ -183,6 +183,104 @@ Test(ledger_books, storage_is_charged_by_the_hour_once)
     cr_assert(has(&all, "disagrees", line), "%s %s", all.last[0].what, all.last[0].text);
 }
 
+/* As if all of it had happened so many hours earlier. */
+static void shift_hours(int hours)
+{
+    char text[512];
+    (void)snprintf(text, sizeof text,
+                   "SET brood.ledger_change = 'on'; ALTER TABLE storage_hours DISABLE TRIGGER ALL; "
+                   "UPDATE storage_hours SET hour = hour - interval '%d hours'; ALTER TABLE "
+                   "storage_hours ENABLE TRIGGER ALL; RESET brood.ledger_change; UPDATE jobs SET "
+                   "finished_at = finished_at - interval '%d hours'; UPDATE artifacts SET "
+                   "stored_at = stored_at - interval '%d hours'",
+                   hours, hours, hours);
+    sql(text);
+}
+
+static void charge_all(void)
+{
+    for (int rc; (rc = store_charge_storage(&f.pg, &err)) != 0;) {
+        cr_assert_eq(rc, 1, "%s", err.text);
+    }
+}
+
+#define LATE_SHA "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
+
+/* An ended job whose artifact of 1 GiB waits for the object store. */
+static void end_with_pending(char ret_job[ID_TEXT_BYTES])
+{
+    struct submit_item one = { .spec = fixture_job("true", NULL) };
+    struct dispatch_row row;
+    struct job_result r;
+    struct manifest m = { 0 };
+    struct artifact *a = NULL;
+    OK(store_submit(&f.pg, "default", NULL, NULL, 0, &one, 1, true, &err));
+    cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1, "%s", err.text);
+    job_result_init(&r);
+    r.verdict = VERDICT_ACCEPTED;
+    r.vcpus = 1;
+    r.memory_mib = 256;
+    r.leased_wall_ms = wall_ms();
+    r.ended_wall_ms = r.leased_wall_ms + 500;
+    r.measured_ms = 500;
+    OK(manifest_add(&m, "out/a", 5, NULL, 0, &a, &err));
+    a->type = ARTIFACT_FILE;
+    a->size = 1 << 30;
+    a->reason = ARTIFACT_PENDING;
+    memcpy(a->sha256, LATE_SHA, sizeof a->sha256);
+    struct commit_item item = { .job_id = row.job_id,
+                                .tenant = row.tenant,
+                                .template_name = "python",
+                                .worker = "w",
+                                .attempt = row.attempt,
+                                .result = &r,
+                                .billed = job_result_billed(&r),
+                                .artifacts = &m };
+    OK(store_commit(&f.pg, &item, 1, &err));
+    cr_assert(item.ret_won);
+    memcpy(ret_job, row.job_id, ID_TEXT_BYTES);
+    manifest_done(&m);
+    job_result_done(&r);
+    dispatch_rows_done(&row, 1);
+}
+
+#define LATE_LINES "FROM usage_records WHERE meter = 'artifact_gib_hours'"
+
+/* Hours in which it was not there are not billed, also when they are looked at again; and a worker
+ * that is killed between storing it and forgetting it says twice that it came. */
+Test(ledger_books, a_late_artifact_is_billed_once_and_from_when_it_came)
+{
+    char job[ID_TEXT_BYTES], came[64], again[64];
+    end_with_pending(job);
+    cr_assert_eq(store_charge_storage(&f.pg, &err), 0, "%s", err.text);
+    shift_hours(5);
+    charge_all();
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) " LATE_LINES), 0);
+    cr_assert_eq(store_artifact_came(&f.pg, job, LATE_SHA, &err), 1, "%s", err.text);
+    fixture_value(&f, "SELECT stored_at FROM artifacts", came, sizeof came);
+    cr_assert_eq(store_artifact_came(&f.pg, job, LATE_SHA, &err), 1, "%s", err.text);
+    fixture_value(&f, "SELECT stored_at FROM artifacts", again, sizeof again);
+    cr_assert_str_eq(came, again);
+    cr_assert_gt(strlen(came), 0);
+    charge_all();
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) " LATE_LINES), 0, "no hour of it is over");
+    shift_hours(3);
+    charge_all();
+    charge_all();
+    long hours = fixture_number(&f, "SELECT count(*) FROM storage_hours WHERE hour >= "
+                                    "date_trunc('hour', (SELECT stored_at FROM artifacts))");
+    cr_assert(hours == 2 || hours == 3, "%ld: the last one has a grace of ten minutes", hours);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) " LATE_LINES), hours);
+    cr_assert_eq(fixture_number(&f, "SELECT count(DISTINCT from_ts) " LATE_LINES), hours);
+    /* moments are cut to milliseconds, of which each is 299 byte-hours */
+    cr_assert_leq(fixture_number(&f, "SELECT abs(sum(amount) - round(1073741824 * extract(epoch "
+                                     "FROM max(to_ts) - (SELECT stored_at FROM artifacts)) / "
+                                     "3600)) " LATE_LINES),
+                  299);
+    (void)seal_all();
+    CLEAN();
+}
+
 /* ---- budgets ---- */
 
 Test(ledger_books, budget_warns_stops_and_resumes)

@@ -8,6 +8,7 @@
 
 #include "common/store/object_s3.h"
 #include "tests/support/child_server.h"
+#include "tests/support/names.h"
 #include "tests/support/object_checks.h"
 
 #define ATTEMPTS 4
@@ -394,4 +395,25 @@ Test(object_faults, sixteen_threads_one_store)
         object_expect_file(out, &id, 500000);
     }
     (void)close(out);
+}
+
+/* Each try asks for the name anew. */
+Test(object_faults, a_name_that_does_not_resolve)
+{
+    struct object_id id;
+    int64_t size = 0;
+    if (!names_begin(top)) {
+        cr_skip_test("no mount namespace");
+    }
+    char port[16];
+    (void)snprintf(port, sizeof port, "%s", strrchr(options.s3.endpoint, ':'));
+    (void)snprintf(options.s3.endpoint, sizeof options.s3.endpoint, "http://objects.brood.test%s",
+                   port);
+    reopen("good");
+    cr_expect_eq(object_put_bytes(store, "hello", 5, &id, &err), -ERR_UNAVAILABLE);
+    cr_expect(strstr(err.text, "objects.brood.test"), "%s", err.text);
+    names_set("127.0.0.1 objects.brood.test\n");
+    OK(object_put_bytes(store, "hello", 5, &id, &err));
+    OK(object_size(store, &id, &size, &err));
+    cr_expect_eq(size, 5);
 }

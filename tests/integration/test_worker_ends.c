@@ -53,39 +53,6 @@ Test(worker_ends, what_does_not_end_in_time_is_given_back)
     }
 }
 
-#define URL_BYTES 320
-
-/* A Postgres of this test's own, which it may end: the fixture's goes on. */
-static void open_own(struct server *own, char url[URL_BYTES], struct pg *pg)
-{
-    const struct template_info t = {
-        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
-    };
-    cr_assert_eq(postgres_start(own), 0);
-    (void)snprintf(url, URL_BYTES, "%s dbname=postgres", own->url);
-    OK(pg_open(pg, url, &err));
-    OK(pg_migrate(pg, &err));
-    OK(store_template_put(pg, &t, &err));
-}
-
-/* All of them end as accepted, at the first attempt. */
-static void await_accepted(struct pg *pg, const struct id *ids, int n)
-{
-    int done = 0;
-    for (int64_t end = mono_ms() + WAIT_MS; done < n && mono_ms() < end; sleep_ms(50)) {
-        done = 0;
-        for (int i = 0; i < n; i++) {
-            struct result_row row;
-            if (store_job(pg, ids[i].text, &row, &err) == 0) {
-                done +=
-                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
-                result_row_done(&row);
-            }
-        }
-    }
-    cr_assert_eq(done, n);
-}
-
 /* B115: the worker is killed while Postgres is away and results wait. */
 Test(worker_ends, a_killed_worker_leaves_its_results_in_the_spool)
 {

@@ -22,6 +22,7 @@ static struct fixture f;
 static struct err err;
 static struct fake_pool *pool;
 static char home[32], pool_path[64];
+static const char *program_log; /* where the programs write what they have to say; NULL: here */
 
 #define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
 
@@ -53,7 +54,8 @@ WORKER_KIT static void set(const char *name, const char *value)
     (void)setenv(name, value, 1);
 }
 
-WORKER_KIT static pid_t start_worker_at(const char *name, const char *pg_url)
+/* One of brood's programs, on this test's servers. */
+WORKER_KIT static pid_t start_program(const char *path, const char *pg_url)
 {
     pid_t parent = getpid(), pid = fork();
     cr_assert_geq(pid, 0);
@@ -64,21 +66,28 @@ WORKER_KIT static pid_t start_worker_at(const char *name, const char *pg_url)
     if (getppid() != parent) {
         _exit(126);
     }
+    if (program_log && !freopen(program_log, "a", stderr)) {
+        _exit(126);
+    }
     set("BROOD_HOME", home);
     set("BROOD_REDIS_URL", f.redis_url);
     set("BROOD_POSTGRES_URL", pg_url);
     set("BROOD_VMPOOL_SOCKET", pool_path);
-    set("BROOD_WORKER_NAME", name);
     set("BROOD_WORKER_SLOTS", "2");
     set("BROOD_WORKER_HEARTBEAT_MS", "100");
     set("BROOD_SCHEDULER_RETRY_BASE_MS", "1");
     set("BROOD_SCHEDULER_INFRA_ATTEMPTS_MAX", "2");
     set("BROOD_SCHEDULER_INFRA_WAITS_MAX", "4");
-    const char *program = getenv("BROOD_TEST_WORKER");
-    program = program ? program : BROOD_BINARY_DIR "/brood-worker";
-    (void)execl(program, "brood-worker", (char *)NULL);
-    perror(program);
+    (void)execl(path, path, (char *)NULL);
+    perror(path);
     _exit(126);
+}
+
+WORKER_KIT static pid_t start_worker_at(const char *name, const char *pg_url)
+{
+    const char *program = getenv("BROOD_TEST_WORKER");
+    set("BROOD_WORKER_NAME", name);
+    return start_program(program ? program : BROOD_BINARY_DIR "/brood-worker", pg_url);
 }
 
 WORKER_KIT static pid_t start_worker(const char *name)
@@ -212,4 +221,37 @@ WORKER_KIT static void expect_queue_empty(void)
         }
     }
     cr_assert_fail("ready stream: %ld unclaimed, %ld claimed", (long)unclaimed, (long)claimed);
+}
+
+#define URL_BYTES 320
+
+/* A Postgres of this test's own, which it may end: the fixture's goes on. */
+WORKER_KIT static void open_own(struct server *own, char url[URL_BYTES], struct pg *pg)
+{
+    const struct template_info t = {
+        .name = "python", .digest = "d1", .memory_mib = 512, .vcpus = 1
+    };
+    cr_assert_eq(postgres_start(own), 0);
+    (void)snprintf(url, URL_BYTES, "%s dbname=postgres", own->url);
+    OK(pg_open(pg, url, &err));
+    OK(pg_migrate(pg, &err));
+    OK(store_template_put(pg, &t, &err));
+}
+
+/* All of them end as accepted, at the first attempt. */
+WORKER_KIT static void await_accepted(struct pg *pg, const struct id *ids, int n)
+{
+    int done = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; done < n && mono_ms() < end; sleep_ms(50)) {
+        done = 0;
+        for (int i = 0; i < n; i++) {
+            struct result_row row;
+            if (store_job(pg, ids[i].text, &row, &err) == 0) {
+                done +=
+                    row.has_result && row.result.verdict == VERDICT_ACCEPTED && row.attempt == 1;
+                result_row_done(&row);
+            }
+        }
+    }
+    cr_assert_eq(done, n);
 }

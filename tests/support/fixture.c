@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -84,13 +85,20 @@ static int run(const char *const *argv, const struct passwd *user)
     return 0;
 }
 
+static int mount_own(const struct server *s)
+{
+    char size[32];
+    (void)snprintf(size, sizeof size, "size=%dm", s->size_mib);
+    return mount("tmpfs", s->dir, "tmpfs", MS_NOSUID | MS_NODEV, size);
+}
+
 static int make_dir(struct server *s, const struct passwd *user)
 {
     if (s->dir[0]) {
         return 0;
     }
     (void)snprintf(s->dir, sizeof s->dir, "/tmp/brood-t-XXXXXX");
-    if (!mkdtemp(s->dir) || chmod(s->dir, 0755) < 0 ||
+    if (!mkdtemp(s->dir) || (s->size_mib && mount_own(s) < 0) || chmod(s->dir, 0755) < 0 ||
         (user && chown(s->dir, user->pw_uid, user->pw_gid) < 0)) {
         return complain("cannot make %s", s->dir);
     }
@@ -109,6 +117,9 @@ void server_end(struct server *s, int sig)
 void server_remove(struct server *s)
 {
     server_end(s, SIGQUIT);
+    if (s->dir[0] && s->size_mib) {
+        (void)umount2(s->dir, MNT_DETACH);
+    }
     if (s->dir[0]) {
         const char *argv[] = { "rm", "-rf", "--", s->dir, NULL };
         (void)run(argv, NULL);

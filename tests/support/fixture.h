@@ -17,6 +17,7 @@ struct server {
     pid_t pid;                /* 0: not running */
     char dir[SERVER_DIR_MAX]; /* made by us */
     char url[256];            /* redis.url; postgres: connection string without dbname */
+    int size_mib;             /* of a file system of its own for dir (root, names.h); 0: none */
 };
 
 /* Each returns 0, or -1 after a line on stderr. dir is made on the first start and kept until

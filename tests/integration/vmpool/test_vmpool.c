@@ -10,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -225,4 +226,75 @@ Test(vmpool, a_dead_seed_harms_nobody, .init = setup, .fini = teardown, .timeout
     cr_assert_str_eq(r.output, "42");
     pool_lease_close(&before);
     (void)close(fd);
+}
+
+/* Lines of vmpool's log that hold text. */
+static int said(const char *text)
+{
+    char line[4096];
+    int n = 0;
+    FILE *log = fopen(pool.log, "re");
+    while (log && fgets(line, sizeof line, log)) {
+        n += strstr(line, text) != NULL;
+    }
+    if (log) {
+        (void)fclose(log);
+    }
+    return n;
+}
+
+/* Clock ticks of processor that it has used. */
+static long ticks_used(pid_t pid)
+{
+    char path[64], text[1024] = "";
+    unsigned long user = 0, system = 0;
+    (void)snprintf(path, sizeof path, "/proc/%d/stat", (int)pid);
+    FILE *f = fopen(path, "re");
+    cr_assert(f && fgets(text, sizeof text, f));
+    (void)fclose(f);
+    cr_assert_eq(sscanf(strrchr(text, ')') + 1,
+                        "%*s %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu", &user, &system),
+                 2);
+    return (long)(user + system);
+}
+
+/* At the limit of descriptors who comes anew waits, who is there is served, the loop does not spin;
+ * afterwards all is as before. */
+Test(vmpool, without_descriptors_new_clients_wait, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct rlimit was, none;
+    struct pool_lease l;
+    struct err err = { 0 };
+    pool_StatusReply *s = calloc(1, sizeof *s);
+    int fd = connect_pool();
+    lease(fd, &l);
+    cr_assert_eq(pool_client_release(fd, &l, &err), 0);
+    pool_lease_close(&l);
+    cr_assert_eq(prlimit(pool.pid, RLIMIT_NOFILE, NULL, &was), 0);
+    none = (struct rlimit){ .rlim_cur = 3, .rlim_max = was.rlim_max };
+    cr_assert_eq(prlimit(pool.pid, RLIMIT_NOFILE, &none, NULL), 0);
+    int other = connect_pool();
+    for (int64_t end = mono_ms() + GONE_MS; said("no more clients for now") == 0;) {
+        cr_assert_lt(mono_ms(), end, "it did not say so");
+        sleep_ms(10);
+    }
+    sleep_ms(1000); /* what else it tries now has failed by then */
+    long ticks = ticks_used(pool.pid);
+    sleep_ms(1000);
+    ticks = ticks_used(pool.pid) - ticks;
+    cr_expect_lt(ticks, sysconf(_SC_CLK_TCK) / 4, "%ld ticks in a second: it spins", ticks);
+    cr_expect_eq(said("no more clients for now"), 1);
+    cr_assert_eq(pool_client_status(fd, s, &err), 0, "%s", err.text);
+    cr_assert_eq(prlimit(pool.pid, RLIMIT_NOFILE, &was, NULL), 0);
+    cr_assert_eq(pool_client_status(other, s, &err), 0, "%s", err.text);
+    cr_expect_eq(said("clients are taken again"), 1);
+    int rc = -1;
+    for (int64_t end = mono_ms() + TIMEOUT_MS; rc < 0 && mono_ms() < end; sleep_ms(100)) {
+        rc = pool_client_lease(other, template_name(), false, &l, &err); /* it backs off at first */
+    }
+    cr_assert_eq(rc, 0, "%s", err.text);
+    pool_lease_close(&l);
+    free(s);
+    (void)close(fd);
+    (void)close(other);
 }
