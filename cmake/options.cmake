@@ -17,7 +17,8 @@ option(BROOD_FUZZ "build libFuzzer targets (clang only)" OFF)
 
 # Assertions stay on in release builds: no NDEBUG.
 set(CMAKE_C_FLAGS_RELEASE "-O2 -g")
-set(CMAKE_C_FLAGS_DEBUG "-O0 -g3")
+set(BROOD_DEBUG_INFO 3 CACHE STRING "level of -g in Debug builds; 1 is enough for a sanitizer's reports and links faster")
+set(CMAKE_C_FLAGS_DEBUG "-O0 -g${BROOD_DEBUG_INFO}")
 
 add_compile_options(-Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wvla
                     -Wpointer-arith -Wformat=2 $<$<C_COMPILER_ID:GNU>:-Wno-format-truncation> -Wundef -Werror=implicit-function-declaration
