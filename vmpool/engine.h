@@ -13,6 +13,13 @@
 
 #define ENGINE_TEXT_MAX 200
 
+/* How a running machine is frozen, so that others can go on from there. */
+enum machine_freeze {
+    FREEZE_NONE,
+    FREEZE_COPY, /* it stays, paused, and is copied as it stands (copy) */
+    FREEZE_WRITE /* it is written out (save, look) and ends; what goes on is loaded from that */
+};
+
 /* What this host can do. Strings are part of a snapshot's identity. */
 struct engine_host {
     char name[32];                /* "qemu-tcg", "qemu-kvm" */
@@ -23,7 +30,10 @@ struct engine_host {
     uint32_t tsc_khz; /* rate of the counter a guest reads, 0 when the guest learns it otherwise */
     bool kvm;
     bool sandbox; /* the VMM has a system call filter of its own to be asked for */
+    enum machine_freeze freeze;
 };
+
+#define MACHINE_LAYERS_MAX 16
 
 enum machine_event {
     MACHINE_RUNNING, /* a boot has begun (the guest's hello comes on the channel) */
@@ -42,9 +52,18 @@ struct machine_options {
     int state_fd; /* clone: device state, a description of its own (the offset is used); boot: where
                      save writes. Borrowed during start */
     bool clone;
-    bool copyable;    /* a clone that may be copied (copy), where the engine can */
+    enum machine_freeze freeze; /* of a clone: how it may be frozen later */
+    /* With FREEZE_WRITE: dumps of RAM (dump.h), the oldest first; these pages lie over those of
+     * ram_fd, copy-on-write. Sealed, borrowed during start */
+    const int *layers;
+    size_t n_layers;  /* at most MACHINE_LAYERS_MAX */
     const char *disk; /* read-only root file system, raw; opened during start */
     const char *kernel, *initrd, *cmdline; /* boot only */
+};
+
+/* /proc/PID of a machine. */
+struct machine_look {
+    int maps, pagemap, mem;
 };
 
 struct machine;
@@ -56,9 +75,14 @@ struct engine {
     int (*start)(struct event_base *base, const struct engine_host *host,
                  const struct machine_options *options, machine_listener *listener, void *user,
                  struct machine **ret_machine, struct err *err);
-    /* May this machine, once loaded, be copied when it is paused? Only one started as copyable, or
-     * a copy itself. */
+    /* May this machine, once loaded, be copied when it is paused? Only one started with
+     * FREEZE_COPY, or a copy itself. */
     bool (*can_copy)(const struct machine *m);
+    /* May this machine, once loaded, be written out when it is paused: its device state by save,
+     * its RAM by whoever looks? Only one started with FREEZE_WRITE. */
+    bool (*can_write)(const struct machine *m);
+    /* Its process from outside, to read; -ERR_X, or the caller's fds. */
+    int (*look)(const struct machine *m, struct machine_look *ret_look, struct err *err);
     /* A machine that continues where origin stands; origin stays paused and can be copied again.
      * Answer: LOADED or FAILED, then EXITED. origin may be destroyed and freed before or after its
      * copies. */
@@ -70,7 +94,8 @@ struct engine {
     /* Stop the machine and write its device state to state_fd, or where that is -1 to the state_fd
      * of start. ram_fd: a file of zeros for the RAM that differs from the file the machine was
      * started on, in the form of seed_wire.h's SEED_DUMP (a machine for which can_copy holds); -1:
-     * RAM is in the shared file of start. Both borrowed. Answer: SAVED or FAILED. */
+     * RAM is in the shared file of start, or read by others. Both borrowed. Answer: SAVED or
+     * FAILED. */
     int (*save)(struct machine *m, int state_fd, int ram_fd, struct err *err);
     int (*pause)(struct machine *m, struct err *err);  /* answer: PAUSED or FAILED */
     int (*resume)(struct machine *m, struct err *err); /* no answer; FAILED when it could not */

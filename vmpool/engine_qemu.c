@@ -23,11 +23,9 @@
 
 #include "common/base/cleanup.h"
 #include "vmpool/jail/client.h"
-#include "vmpool/kvm_probe.h"
 #include "vmpool/qemu_seed.h"
 #include "vmpool/qmp.h"
 #include "vmpool/spawn.h"
-#include "vmpool/tsc.h"
 #include "vmpool/seed_wire.h"
 
 #define STDERR_TAIL_BYTES 2048u
@@ -51,6 +49,7 @@ struct machine {
     uint32_t memory_mib, vcpus;
     uint32_t slot; /* in the jail, when has_slot */
     bool has_slot;
+    bool writable;   /* it can be written out */
     bool keeps_user; /* tenants' code has run in it: its copies are its user's, too */
     bool clone, failed, loaded, have_thread, migrated, gone;
     bool saving, dumping; /* the state, and the RAM that is not in the file, are being written */
@@ -453,10 +452,17 @@ static int start_process(struct machine *m, const struct engine_host *host,
     char library[512] = "";
     struct machine_options mine = *o;
     int rc = 0;
-    if (o->copyable && seed_library(library, sizeof library)) {
-        rc = make_seed(m, ends, err);
+    if (o->freeze != FREEZE_NONE && !seed_library_path(library, sizeof library)) {
+        mine.freeze = FREEZE_NONE;
     }
-    mine.copyable = ends->its.seed >= 0;
+    m->writable = mine.freeze == FREEZE_WRITE;
+    if (mine.freeze == FREEZE_COPY) {
+        rc = make_seed(m, ends, err);
+    } else if (mine.freeze == FREEZE_WRITE) {
+        rc = qemu_give_layers(o, &ends->its.seed, err);
+    } else if (o->n_layers > 0) {
+        rc = err_set(err, ERR_UNSUPPORTED, "brood-qemu-seed.so is not beside the program");
+    }
     if (rc == 0 && !jail) {
         rc = qemu_start_child(host, &mine, &ends->its, library, &m->pid, &m->pidfd, err);
         if (rc == 0) {
@@ -479,6 +485,8 @@ static int machine_start(struct event_base *base, const struct engine_host *host
                          struct machine **ret_machine, struct err *err)
 {
     assert(o->ram_fd >= 0 && o->state_fd >= 0 && listener);
+    assert(o->n_layers <= MACHINE_LAYERS_MAX);
+    static_assert(MACHINE_LAYERS_MAX == SEED_LAYERS_MAX, "one kind of layer");
     CLEANUP(cleanup_machine) struct machine *m = machine_new(base, o->clone, listener, user);
     CLEANUP(ends_done) struct ends ends = NO_ENDS;
     m->memory_mib = o->memory_mib;
@@ -509,6 +517,11 @@ static int machine_start(struct event_base *base, const struct engine_host *host
 static bool machine_can_copy(const struct machine *m)
 {
     return m->seed && m->loaded && !m->failed && !m->gone;
+}
+
+static bool machine_can_write(const struct machine *m)
+{
+    return m->writable && m->loaded && !m->failed && !m->gone;
 }
 
 static int machine_copy(struct machine *origin, machine_listener *listener, void *user,
@@ -559,22 +572,30 @@ static void close_all(const int *fds, int n)
     }
 }
 
+static int machine_look(const struct machine *m, struct machine_look *ret_look, struct err *err)
+{
+    int fds[JAIL_LOOK_FDS] = { -1, -1, -1 };
+    assert(m->pid > 0);
+    int rc = jail ? jail_look(jail, m->pidfd, fds, err) : qemu_look(m->pid, fds, err);
+    if (rc < 0) {
+        return rc;
+    }
+    *ret_look = (struct machine_look){ .maps = fds[JAIL_LOOK_MAPS],
+                                       .pagemap = fds[JAIL_LOOK_PAGEMAP],
+                                       .mem = fds[JAIL_LOOK_MEM] };
+    return 0;
+}
+
 static int machine_learn(struct machine *origin, const struct machine *copy, struct err *err)
 {
-    int fds[JAIL_LOOK_FDS] = { -1, -1, -1 }, rc = 0;
-    assert(origin->seed && copy->pid > 0);
-    if (jail) {
-        rc = jail_look(jail, copy->pidfd, fds, err);
-    } else {
-        char path[48];
-        (void)snprintf(path, sizeof path, "/proc/%d/maps", (int)copy->pid);
-        fds[0] = open(path, O_RDONLY | O_CLOEXEC);
-        (void)snprintf(path, sizeof path, "/proc/%d/pagemap", (int)copy->pid);
-        fds[1] = open(path, O_RDONLY | O_CLOEXEC);
-        rc = fds[0] < 0 || fds[1] < 0 ? err_sys(err, "%s", path) : 0;
+    struct machine_look l;
+    assert(origin->seed);
+    int rc = machine_look(copy, &l, err);
+    if (rc < 0) {
+        return rc;
     }
-    rc = rc < 0 ? rc : seed_learn(origin->seed, fds[JAIL_LOOK_MAPS], fds[JAIL_LOOK_PAGEMAP], err);
-    close_all(fds, JAIL_LOOK_FDS);
+    rc = seed_learn(origin->seed, l.maps, l.pagemap, err);
+    close_all((const int[]){ l.maps, l.pagemap, l.mem }, 3);
     return rc;
 }
 
@@ -639,29 +660,13 @@ void engine_qemu_use_jail(struct jail *use)
     seed_set_kill(kill_process);
 }
 
-static int probe(struct engine_host *ret_host, struct err *err)
-{
-    struct engine_host host = { 0 };
-    host.kvm = kvm_probe(host.reason, sizeof host.reason);
-    const char *binary;
-    int rc = qemu_binary(host.kvm, &binary, err);
-    if (rc < 0) {
-        return rc;
-    }
-    qemu_describe(&host, binary);
-    if ((rc = qemu_version(binary, host.vmm_version, sizeof host.vmm_version, err)) < 0) {
-        return rc;
-    }
-    host.tsc_khz = host.kvm ? 0 : tsc_measure_khz();
-    *ret_host = host;
-    return 0;
-}
-
 const struct engine engine_qemu = {
     .name = "qemu",
-    .probe = probe,
+    .probe = qemu_probe,
     .start = machine_start,
     .can_copy = machine_can_copy,
+    .can_write = machine_can_write,
+    .look = machine_look,
     .copy = machine_copy,
     .learn = machine_learn,
     .save = machine_save,

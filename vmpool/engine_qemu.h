@@ -3,6 +3,7 @@
 #include <sys/types.h>
 #include "common/base/buf.h"
 #include "vmpool/engine.h"
+#include "vmpool/jail/client.h"
 
 /* fds of the child; qemu_arguments names these numbers */
 #define QEMU_FD_STATE_NUMBER 6
@@ -29,14 +30,13 @@ struct qemu_args {
     struct buf text;
 };
 
-/* What every QEMU is given: its stderr, control socket and agent channel, and when it can be copied
+/* What every QEMU is given: its stderr, control socket and agent channel, and when it can be frozen
  * the seed's socket, else -1. The child's ends are non-blocking, as QEMU would make them: a copy
  * does not do it again. */
 struct qemu_ends {
     int stderr_fd, qmp, channel, seed;
 };
 
-struct jail;
 /* As a child of this process, preloaded with library when there is a seed's socket. */
 MUST_CHECK int qemu_start_child(const struct engine_host *host, const struct machine_options *o,
                                 const struct qemu_ends *ends, const char *library, pid_t *ret_pid,
@@ -45,8 +45,15 @@ MUST_CHECK int qemu_start_child(const struct engine_host *host, const struct mac
 MUST_CHECK int qemu_start_in_jail(struct jail *jail, const struct engine_host *host,
                                   const struct machine_options *o, const struct qemu_ends *ends,
                                   int *ret_report, struct err *err);
+/* The seed's socket of a machine that can be written out: what its preloaded half reads first of
+ * all is in it already. *ret_seed: its end, the caller's, also after an error; else -1. */
+MUST_CHECK int qemu_give_layers(const struct machine_options *o, int *ret_seed, struct err *err);
+/* As jail_look, of a child of this process. */
+MUST_CHECK int qemu_look(pid_t pid, int ret_fds[JAIL_LOOK_FDS], struct err *err);
 /* From now on every QEMU is started in a jail; NULL: as a child of this process. Borrowed. */
 void engine_qemu_use_jail(struct jail *jail);
+/* engine.h: probe. */
+MUST_CHECK int qemu_probe(struct engine_host *ret_host, struct err *err);
 /* Path of the binary: $BROOD_TEST_QEMU in tests, else found by access(2). -ERR_UNSUPPORTED when
  * there is none. */
 MUST_CHECK int qemu_binary(bool kvm, const char **ret_path, struct err *err);
@@ -57,7 +64,7 @@ MUST_CHECK int qemu_version(const char *binary, char *ret_version, size_t room, 
  * binary is built without. */
 void qemu_describe(struct engine_host *host, const char *binary);
 /* Fill envp, not ended, with constants; room for three more and the end. Returns how many. */
-int qemu_environment(char *envp[QEMU_ENV_MAX], bool copyable);
+int qemu_environment(char *envp[QEMU_ENV_MAX], enum machine_freeze freeze);
 /* Fill *ret_args; qemu_args_done frees it. No file is named: disk, kernel and initrd of options
  * only say that there is one, at its number. */
 MUST_CHECK int qemu_arguments(struct qemu_args *ret_args, const char *binary,

@@ -83,8 +83,9 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
 {
     struct qemu_args *a = ret_args;
     assert(options->memory_mib > 0 && options->vcpus > 0);
+    bool copied = options->freeze == FREEZE_COPY;
     /* A copy by fork has another address space, and KVM's descriptors belong to the first one. */
-    assert(!(host->kvm && options->copyable));
+    assert(!(host->kvm && copied));
     *a = (struct qemu_args){ 0 };
     buf_init(&a->text, QEMU_ARGS_BYTES_MAX);
     add(a, "%s", binary);
@@ -98,7 +99,7 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     if (host->sandbox) {
         add(a, "-sandbox");
         add(a, "on,obsolete=deny,resourcecontrol=deny,spawn=%s,elevateprivileges=%s",
-            options->copyable ? "allow" : "deny", options->copyable ? "allow" : "deny");
+            copied ? "allow" : "deny", copied ? "allow" : "deny");
     }
     add(a, "-M");
     add(a, "%s,memory-backend=ram", host->machine);
@@ -159,16 +160,20 @@ int qemu_arguments(struct qemu_args *ret_args, const char *binary, const struct 
     return 0;
 }
 
-int qemu_environment(char *envp[QEMU_ENV_MAX], bool copyable)
+int qemu_environment(char *envp[QEMU_ENV_MAX], enum machine_freeze freeze)
 {
+    static const char *const written = SEED_ENV_WRITE;
     /* QEMU's translation look-aside tables grow and shrink with use. What malloc gives back to the
      * kernel is fetched again a page fault at a time, some 200 at the first breath of each copy. */
     static const char *const all[] = { "PATH=/usr/bin:/bin", SEED_ENV, "MALLOC_ARENA_MAX=1",
                                        "MALLOC_MMAP_THRESHOLD_=67108864",
                                        "MALLOC_TRIM_THRESHOLD_=268435456" };
     int n = 0;
-    for (size_t i = 0; i < (copyable ? sizeof all / sizeof all[0] : 1); i++) {
+    for (size_t i = 0; i < (freeze == FREEZE_COPY ? sizeof all / sizeof all[0] : 1); i++) {
         envp[n++] = (char *)(uintptr_t)all[i];
+    }
+    if (freeze == FREEZE_WRITE) {
+        envp[n++] = (char *)(uintptr_t)written;
     }
     return n;
 }

@@ -1,15 +1,41 @@
-/* Starting a QEMU, in a jail or as a child: the same command line, the same descriptors. */
+/* What this host has for QEMUs, and starting one, in a jail or as a child: the same command line,
+ * the same descriptors. */
 #include "vmpool/engine_qemu.h"
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
-#include "vmpool/jail/client.h"
+#include "vmpool/kvm_probe.h"
+#include "vmpool/qemu_seed.h"
 #include "vmpool/seed_wire.h"
 #include "vmpool/spawn.h"
+#include "vmpool/tsc.h"
+
+int qemu_probe(struct engine_host *ret_host, struct err *err)
+{
+    struct engine_host host = { 0 };
+    host.kvm = kvm_probe(host.reason, sizeof host.reason);
+    const char *binary;
+    int rc = qemu_binary(host.kvm, &binary, err);
+    if (rc < 0) {
+        return rc;
+    }
+    qemu_describe(&host, binary);
+    if ((rc = qemu_version(binary, host.vmm_version, sizeof host.vmm_version, err)) < 0) {
+        return rc;
+    }
+    host.tsc_khz = host.kvm ? 0 : tsc_measure_khz();
+    char library[512];
+    host.freeze = !seed_library_path(library, sizeof library) ? FREEZE_NONE
+                  : host.kvm || getenv("BROOD_TEST_NO_SEED")  ? FREEZE_WRITE
+                                                              : FREEZE_COPY;
+    *ret_host = host;
+    return 0;
+}
 
 /* The files that a machine reads, by the numbers of qemu_arguments. */
 struct files {
@@ -82,7 +108,7 @@ int qemu_start_child(const struct engine_host *host, const struct machine_option
         return rc;
     }
     if (ends->seed >= 0) {
-        int n = qemu_environment(envp, true);
+        int n = qemu_environment(envp, o->freeze);
         (void)snprintf(preload, sizeof preload, "LD_PRELOAD=%s", library);
         envp[n++] = preload;
         envp[n] = NULL;
@@ -92,6 +118,36 @@ int qemu_start_child(const struct engine_host *host, const struct machine_option
     so.argv = args.argv;
     rc = spawn_child(&so, ret_pid, ret_pidfd, err);
     qemu_args_done(&args);
+    return rc;
+}
+
+int qemu_give_layers(const struct machine_options *o, int *ret_seed, struct err *err)
+{
+    int control[2];
+    if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    *ret_seed = control[1];
+    int rc = seed_layers(control[0], o->layers, o->n_layers, err);
+    (void)close(control[0]);
+    return rc;
+}
+
+int qemu_look(pid_t pid, int ret_fds[JAIL_LOOK_FDS], struct err *err)
+{
+    static const char *const names[JAIL_LOOK_FDS] = {
+        [JAIL_LOOK_MAPS] = "maps", [JAIL_LOOK_PAGEMAP] = "pagemap", [JAIL_LOOK_MEM] = "mem"
+    };
+    char path[48];
+    int rc = 0;
+    for (int i = 0; i < JAIL_LOOK_FDS; i++) {
+        (void)snprintf(path, sizeof path, "/proc/%d/%s", (int)pid, names[i]);
+        ret_fds[i] = rc < 0 ? -1 : open(path, O_RDONLY | O_CLOEXEC);
+        rc = rc < 0 || ret_fds[i] >= 0 ? rc : err_sys(err, "%s", path);
+    }
+    for (int i = 0; rc < 0 && i < JAIL_LOOK_FDS; i++) {
+        cleanup_close_fn(&ret_fds[i]);
+    }
     return rc;
 }
 
@@ -106,7 +162,9 @@ int qemu_start_in_jail(struct jail *jail, const struct engine_host *host,
     }
     struct jail_request r = { .kind = JAIL_START,
                               .flags = (host->kvm ? JAIL_KVM : 0u) | (o->clone ? JAIL_CLONE : 0u) |
-                                       (ends->seed >= 0 ? JAIL_COPYABLE : 0u) |
+                                       (o->freeze == FREEZE_COPY    ? JAIL_COPYABLE
+                                        : o->freeze == FREEZE_WRITE ? JAIL_WRITABLE
+                                                                    : 0u) |
                                        (o->disk ? JAIL_DISK : 0u),
                               .memory_mib = o->memory_mib,
                               .vcpus = o->vcpus };

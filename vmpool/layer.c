@@ -25,7 +25,8 @@ static const uint8_t zero_page[LAYER_PAGE_BYTES];
 DEFINE_CLEANUP(cleanup_cctx, ZSTD_CCtx, ZSTD_freeCCtx)
 DEFINE_CLEANUP(cleanup_dctx, ZSTD_DCtx, ZSTD_freeDCtx)
 
-/* A read-only mapping; NULL and 0 while there is none. */
+/* To be read only; NULL and 0 while there is none. Private: before Linux 6.7 a sealed memfd cannot
+ * be mapped shared, even to read. */
 struct view {
     const uint8_t *at;
     size_t len;
@@ -40,7 +41,7 @@ static void view_done(struct view *v)
 
 static int view_make(struct view *v, int fd, size_t len, struct err *err)
 {
-    void *at = len > 0 ? mmap(NULL, len, PROT_READ, MAP_SHARED, fd, 0) : NULL;
+    void *at = len > 0 ? mmap(NULL, len, PROT_READ, MAP_PRIVATE, fd, 0) : NULL;
     if (at == MAP_FAILED) {
         return err_sys(err, "mmap a memory image");
     }
@@ -106,23 +107,38 @@ static int put(struct writer *w, const void *data, size_t n, bool end, struct er
     }
 }
 
-/* The pages of one source, as three mappings. */
+/* The pages of one source, as mappings. */
 struct pages {
     const struct layer_source *from;
-    struct view base, dump, map; /* dump and map: empty without dump_fd */
+    struct view base, dumps[LAYER_DUMPS_MAX]; /* a dump: pages, then their map */
 };
+
+static void pages_done(struct pages *p)
+{
+    view_done(&p->base);
+    for (size_t i = 0; i < LAYER_DUMPS_MAX; i++) {
+        view_done(&p->dumps[i]);
+    }
+}
 
 enum page_kind { PAGE_AS_PARENT, PAGE_ZERO, PAGE_DATA };
 
 static const uint8_t *page_at(const struct pages *p, uint64_t page, bool *ret_changed)
 {
-    *ret_changed = p->dump.len > 0 && p->map.at[page / 8] >> page % 8 & 1;
-    return (*ret_changed ? p->dump.at : p->base.at) + page * LAYER_PAGE_BYTES;
+    for (size_t i = p->from->n_dumps; i-- > 0;) {
+        const uint8_t *dump = p->dumps[i].at;
+        if (dump[SEED_DUMP_MAP(p->from->ram_bytes) + page / 8] >> page % 8 & 1) {
+            *ret_changed = true;
+            return dump + page * LAYER_PAGE_BYTES;
+        }
+    }
+    *ret_changed = false;
+    return p->base.at + page * LAYER_PAGE_BYTES;
 }
 
 static enum page_kind kind_of(const struct pages *p, uint64_t page)
 {
-    bool changed, all = p->from->flat || p->dump.len == 0;
+    bool changed, all = p->from->flat || p->from->n_dumps == 0;
     const uint8_t *data = page_at(p, page, &changed);
     if (!changed && !all) {
         return PAGE_AS_PARENT;
@@ -200,17 +216,33 @@ static int put_all(struct writer *w, const struct pages *p, const struct view *s
     return rc < 0 ? rc : put(w, NULL, 0, true, err);
 }
 
+/* Map what the source has. */
+static int pages_make(struct pages *p, const struct layer_source *from, struct err *err)
+{
+    size_t bytes = SEED_DUMP_MAP(from->ram_bytes) + (from->ram_bytes / LAYER_PAGE_BYTES + 7) / 8;
+    p->from = from;
+    int rc = view_make(&p->base, from->base_fd, from->ram_bytes, err);
+    for (size_t i = 0; rc == 0 && i < from->n_dumps; i++) {
+        uint64_t have = 0;
+        rc = file_bytes(from->dumps[i], &have, err);
+        if (rc == 0 && have != bytes) { /* a QEMU had it: a short one would be read past its end */
+            rc = err_set(err, ERR_PROTOCOL, "a dump of RAM has %llu bytes, not %llu",
+                         (unsigned long long)have, (unsigned long long)bytes);
+        }
+        rc = rc < 0 ? rc : view_make(&p->dumps[i], from->dumps[i], bytes, err);
+    }
+    return rc;
+}
+
 int layer_write(int out_fd, const struct layer_source *from, struct layer_facts *ret_facts,
                 struct err *err)
 {
     assert(from->ram_bytes % LAYER_PAGE_BYTES == 0 &&
-           from->ram_bytes / LAYER_PAGE_BYTES < RAM_PAGES_MAX);
+           from->ram_bytes / LAYER_PAGE_BYTES < RAM_PAGES_MAX && from->n_dumps <= LAYER_DUMPS_MAX);
     CLEANUP(view_done) struct view state = { 0 };
-    CLEANUP(view_done) struct view base = { 0 };
-    CLEANUP(view_done) struct view dump = { 0 };
+    CLEANUP(pages_done) struct pages p = { 0 };
     struct layer_facts facts = { 0 };
-    uint64_t state_bytes = 0, map_bytes = (from->ram_bytes / LAYER_PAGE_BYTES + 7) / 8;
-    size_t dump_bytes = SEED_DUMP_MAP(from->ram_bytes) + map_bytes;
+    uint64_t state_bytes = 0;
     int rc = file_bytes(from->state_fd, &state_bytes, err);
     if (rc < 0) {
         return rc;
@@ -218,24 +250,9 @@ int layer_write(int out_fd, const struct layer_source *from, struct layer_facts 
     if (state_bytes == 0 || state_bytes > LAYER_STATE_BYTES_MAX) {
         return err_set(err, ERR_TOO_LARGE, "device state: 1 to %u bytes", LAYER_STATE_BYTES_MAX);
     }
-    if (from->dump_fd >= 0) { /* QEMU wrote it: a short one would be read past its end */
-        uint64_t have = 0;
-        if ((rc = file_bytes(from->dump_fd, &have, err)) < 0) {
-            return rc;
-        }
-        if (have != dump_bytes) {
-            return err_set(err, ERR_PROTOCOL, "the dump of RAM has %llu bytes, not %llu",
-                           (unsigned long long)have, (unsigned long long)dump_bytes);
-        }
-    }
     if ((rc = view_make(&state, from->state_fd, state_bytes, err)) < 0 ||
-        (rc = view_make(&base, from->base_fd, from->ram_bytes, err)) < 0 ||
-        (from->dump_fd >= 0 && (rc = view_make(&dump, from->dump_fd, dump_bytes, err)) < 0)) {
+        (rc = pages_make(&p, from, err)) < 0) {
         return rc;
-    }
-    struct pages p = { .from = from, .base = base, .dump = dump };
-    if (from->dump_fd >= 0) {
-        p.map = (struct view){ dump.at + SEED_DUMP_MAP(from->ram_bytes), map_bytes };
     }
     CLEANUP(cleanup_cctx) ZSTD_CCtx *ctx = ZSTD_createCCtx();
     cleanup_free uint8_t *out = malloc(ZSTD_CStreamOutSize());

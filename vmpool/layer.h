@@ -9,6 +9,7 @@
  * made on a helper thread. */
 #pragma once
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include "common/base/err.h"
 
@@ -16,6 +17,7 @@
 #define LAYER_PAGE_BYTES 4096u
 #define LAYER_STATE_BYTES_MAX (64u << 20)
 #define LAYER_SHA_TEXT 65
+#define LAYER_DUMPS_MAX 16
 
 struct layer_head {
     char magic[16];
@@ -38,10 +40,13 @@ struct layer_facts {
 /* Where the pages come from. */
 struct layer_source {
     uint64_t ram_bytes; /* whole pages, at most 2^31 of them */
-    int base_fd;        /* RAM of the parent; with dump_fd -1 the RAM itself */
-    int dump_fd;        /* changed pages and their map (seed_wire.h, SEED_DUMP); -1: none */
-    int state_fd;       /* device state, read from 0 to its end */
-    bool flat;          /* every page, whatever the parent has */
+    int base_fd;        /* RAM of the parent; without dumps the RAM itself */
+    /* Changed pages and their map (seed_wire.h, SEED_DUMP), the oldest first: a page is as in the
+     * last one that has it. */
+    int dumps[LAYER_DUMPS_MAX];
+    size_t n_dumps;
+    int state_fd; /* device state, read from 0 to its end */
+    bool flat;    /* every page, whatever the parent has */
 };
 
 /* Write the layer to out_fd (empty). A changed page that is equal to the parent's is not stored. */

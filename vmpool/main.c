@@ -373,10 +373,13 @@ static int probe(const struct config *c, bool json, struct err *err)
     }
     (void)!start_jailer(c, host.kvm, &jailer, &hello, &none); /* the rows say what is missing */
     if (json) {
-        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i,s:o}", "engine", host.name, "reason",
+        static const char *const freezes[] = {
+            [FREEZE_NONE] = "none", [FREEZE_COPY] = "copy", [FREEZE_WRITE] = "write"
+        };
+        json_t *o = json_pack("{s:s,s:s,s:s,s:s,s:s,s:i,s:s,s:o}", "engine", host.name, "reason",
                               host.reason, "vmm_version", host.vmm_version, "machine", host.machine,
-                              "cpu_model", host.cpu_model, "tsc_khz", (int)host.tsc_khz,
-                              "protections", protections_json(&hello));
+                              "cpu_model", host.cpu_model, "tsc_khz", (int)host.tsc_khz, "freeze",
+                              freezes[host.freeze], "protections", protections_json(&hello));
         cleanup_free char *text = json_dumps(o, JSON_COMPACT);
         json_decref(o);
         (void)puts(text ? text : "{}");

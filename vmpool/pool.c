@@ -120,6 +120,7 @@ static void vm_free(struct pool_vm *vm)
         event_free(vm->timer);
     }
     vm->pool->engine->free(vm->machine);
+    frozen_let_go(vm);
     pool_kick(vm->pool);
     free(vm);
     if (booted) {
@@ -194,6 +195,15 @@ static int act(struct pool_vm *vm, enum vm_action action, const char *why, struc
         vm->freezing = false;
         budget_frozen(vm);
         p->callbacks.frozen(vm->client, vm->request, vm->lease);
+        return 0;
+    case VM_DO_WRITE:
+        arm(vm, POOL_LOAD_MS_MAX);
+        return frozen_write(vm, err);
+    case VM_DO_WRITTEN:
+        (void)event_del(vm->timer);
+        return frozen_written(vm, err);
+    case VM_DO_FORGET:
+        e->free(TAKE_PTR(vm->machine));
         return 0;
     case VM_DO_RESUME:
         return e->resume(vm->machine, err);
@@ -272,9 +282,17 @@ static void on_machine(void *user, enum machine_event event, const char *text)
         break;
     }
     case MACHINE_PAUSED:
-        pool_vm_event(vm, vm->kind == POOL_VM_SEED ? VM_EV_SEEDED : VM_EV_PAUSED, NULL);
+        pool_vm_event(vm,
+                      vm->kind == POOL_VM_SEED                                   ? VM_EV_SEEDED
+                      : vm->freezing && vm->pool->engine->can_write(vm->machine) ? VM_EV_STOPPED
+                                                                                 : VM_EV_PAUSED,
+                      NULL);
         break;
     case MACHINE_SAVED:
+        if (vm->frozen) {
+            frozen_saved(vm);
+            break;
+        }
         vm->exercised = true; /* of a boot, or to be kept: its state is complete */
         pool_vm_event(vm, VM_EV_SAVED, NULL);
         break;
@@ -305,7 +323,8 @@ static int start_machine(struct pool_vm *vm, struct err *err)
     struct pool *p = vm->pool;
     struct pool_snapshot *s = vm->snapshot;
     char cmdline[512], path[32];
-    if (vm->kind == POOL_VM_FORK || vm->kind == POOL_VM_KEEP) {
+    int layers[MACHINE_LAYERS_MAX];
+    if (vm->origin) {
         vm->copied = true;
         return p->engine->copy(vm->origin, on_machine, vm, &vm->machine, err);
     }
@@ -320,13 +339,16 @@ static int start_machine(struct pool_vm *vm, struct err *err)
                                  .ram_fd = s->ram_fd,
                                  .share = pool_vm_is_boot(vm),
                                  .clone = !pool_vm_is_boot(vm),
-                                 .copyable = !pool_vm_is_boot(vm) && !p->host.kvm,
+                                 .freeze = pool_vm_is_boot(vm) ? FREEZE_NONE : p->host.freeze,
+                                 .layers = layers,
+                                 .n_layers = frozen_layers(vm, layers),
                                  .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,
                                  .kernel = s->info.kernel,
                                  .initrd = s->info.initrd,
                                  .cmdline = cmdline };
     /* each clone reads the state by an offset of its own */
-    (void)snprintf(path, sizeof path, "/proc/self/fd/%d", s->state_fd);
+    (void)snprintf(path, sizeof path, "/proc/self/fd/%d",
+                   vm->from ? frozen_state_fd(TAKE_PTR(vm->from)) : s->state_fd);
     cleanup_close int state = open(path, (pool_vm_is_boot(vm) ? O_RDWR : O_RDONLY) | O_CLOEXEC);
     if (state < 0) {
         return err_sys(err, "%s", path);
@@ -384,9 +406,13 @@ void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind)
 
 void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id)
 {
-    assert(frozen->state == VM_FROZEN && client);
+    assert(frozen_is(frozen) && client);
     struct pool_vm *vm = new_vm(frozen->snapshot, POOL_VM_FORK);
-    vm->origin = frozen->machine;
+    if (frozen->frozen) {
+        frozen_fork(frozen, vm);
+    } else {
+        vm->origin = frozen->machine;
+    }
     vm->client = client;
     vm->request = id;
     begin(vm);
@@ -395,7 +421,11 @@ void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id)
 void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
 {
     struct err err;
-    assert(frozen->state == VM_FROZEN && client);
+    assert(frozen_is(frozen) && client);
+    if (frozen->frozen) {
+        keep_written(frozen, client, id);
+        return;
+    }
     struct pool_vm *vm = new_vm(frozen->snapshot, POOL_VM_KEEP);
     vm->origin = frozen->machine;
     vm->client = client;
@@ -447,7 +477,7 @@ void pool_make_room(struct pool *p)
 /* Seeds for the snapshots that gain by one: those with an exercise, where code is translated. */
 static void start_seeds(struct pool *p, int64_t now_ms)
 {
-    for (int i = 0; i < p->n_snapshots && !p->host.kvm; i++) {
+    for (int i = 0; i < p->n_snapshots && p->host.freeze == FREEZE_COPY; i++) {
         struct pool_snapshot *s = p->snapshots[i];
         bool worn = !s->seed || s->seed_copies >= POOL_SEED_COPIES_MAX;
         uint32_t cost = policy_cost_mib(s->info.memory_mib, false) + POLICY_SEED_MIB;

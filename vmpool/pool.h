@@ -49,7 +49,8 @@ MUST_CHECK int pool_build(struct pool *p, const char *name, struct err *err);
  * callbacks answers, perhaps inside this call. */
 void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, bool saturated);
 /* Stop a sandbox for good, so that others can start where it stands. frozen or refused answers,
- * perhaps inside this call. Where the engine cannot copy: ERR_UNSUPPORTED. */
+ * perhaps inside this call. Where the engine can neither copy nor write out: ERR_UNSUPPORTED; with
+ * as many written out below it as there may be: ERR_TOO_LARGE. */
 void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease);
 /* Ask for a sandbox that continues where a frozen one stands. granted or refused answers. The
  * frozen one may belong to another client; when that releases it, or goes, its forks live on. */

@@ -20,8 +20,11 @@ static uint32_t vm_cost_mib(const struct pool_vm *vm)
     if (vm->state == VM_FROZEN) {
         return policy_frozen_mib(vm->snapshot->info.memory_mib, vm->frozen_mib);
     }
+    if (vm->state == VM_WRITTEN || vm->state == VM_STORED) {
+        return 0; /* its layer is counted below, also when forks outlive it */
+    }
     bool whole = pool_vm_is_boot(vm) || vm->kind == POOL_VM_FORK || vm->state == VM_LEASED ||
-                 vm->state == VM_FREEZING;
+                 vm->state == VM_FREEZING || vm->state == VM_WRITING;
     return policy_cost_mib(vm->snapshot->info.memory_mib, whole) +
            (vm->kind == POOL_VM_SEED ? POLICY_SEED_MIB : 0);
 }
@@ -37,7 +40,7 @@ uint64_t pool_used_mib(const struct pool *p)
     for (int i = 0; i < p->n_snapshots; i++) {
         used += p->snapshots[i]->manifest.ram_bytes_used >> 20;
     }
-    return used;
+    return used + ((p->layer_bytes + (1 << 20) - 1) >> 20);
 }
 
 void budget_frozen(struct pool_vm *vm)

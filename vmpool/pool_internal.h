@@ -76,7 +76,7 @@ enum pool_vm_kind {
     POOL_VM_CLONE, /* to be leased: a copy of the seed, or loaded from the snapshot */
     POOL_VM_BOOT,  /* becomes the snapshot */
     POOL_VM_SEED,  /* loaded from the snapshot, exercised, then copied */
-    POOL_VM_FORK,  /* a copy of a frozen sandbox, for the client that asked */
+    POOL_VM_FORK,  /* goes on where a frozen sandbox stands, for the client that asked */
     POOL_VM_KEEP   /* a copy of a frozen sandbox, to be written out */
 };
 
@@ -101,9 +101,12 @@ struct pool_vm {
     bool from_pool;      /* was warm before anybody asked */
     void *client;        /* while leased or frozen; of a fork: who waits for it */
     uint64_t lease;
-    uint32_t request;       /* fork, or freezing: what the client's question was numbered */
-    struct machine *origin; /* fork, keep: what it is copied from; during the start only */
-    struct keep *keep;      /* where a kept one is written to */
+    uint32_t request;          /* fork, or freezing: what the client's question was numbered */
+    struct machine *origin;    /* fork, keep: what it is copied from; during the start only */
+    struct frozen *from;       /* fork: what it is loaded from; during the start only */
+    struct frozen_layer *over; /* what its RAM lies over, beside the snapshot's */
+    struct frozen *frozen;     /* what is written of it, when it is not there to be copied */
+    struct keep *keep;         /* where a kept one is written to */
 };
 
 struct pool_waiter {
@@ -127,6 +130,7 @@ struct pool {
     TAILQ_HEAD(, pool_vm) vms;
     TAILQ_HEAD(, pool_waiter) waiters;
     TAILQ_HEAD(, keep) keeps; /* whose machine has been written out, and that go to disk */
+    uint64_t layer_bytes;     /* of frozen sandboxes that are written out */
     uint32_t n_waiters, starting;
     int64_t saturated_until_ms;
     uint64_t last_lease, leases_total, failures_total;
@@ -135,7 +139,7 @@ struct pool {
 
 /* pool.c */
 void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind);
-/* A copy of a frozen one, for client's request id. */
+/* A sandbox that goes on where a frozen one stands, for client's request id. */
 void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id);
 /* Move the VM's state and do what the table says. why: for failures, may be NULL. */
 void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
@@ -144,7 +148,7 @@ void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
 void pool_kick(struct pool *p);
 
-/* A copy of a frozen one that is written out, for client's request id. */
+/* Keep a frozen one, for client's request id: a copy of it is written out, if it is not already. */
 void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id);
 
 /* pool_budget.c */
@@ -154,9 +158,32 @@ uint64_t pool_used_mib(const struct pool *p);
 /* The machine has stopped for good: what it holds from now on is measured. */
 void budget_frozen(struct pool_vm *vm);
 
+/* pool_frozen.c */
+/* May it be forked and kept? */
+bool frozen_is(const struct pool_vm *vm);
+/* As many layers as can be under a machine are: it cannot be written out. */
+bool frozen_too_deep(const struct pool_vm *vm);
+/* Write out the machine, which stands still: SAVED or FAILED. */
+MUST_CHECK int frozen_write(struct pool_vm *vm, struct err *err);
+/* Its device state is complete. */
+void frozen_saved(struct pool_vm *vm);
+/* All of it is: forbid changes, tell the client, end the process. */
+MUST_CHECK int frozen_written(struct pool_vm *vm, struct err *err);
+/* The sandbox has ended; one that was never frozen is allowed. */
+void frozen_let_go(struct pool_vm *vm);
+/* fork is to be loaded from what is written of frozen. */
+void frozen_fork(const struct pool_vm *frozen, struct pool_vm *fork);
+/* Borrowed: the device state; what lies under vm, and what is written of frozen, the oldest first.
+ */
+int frozen_state_fd(const struct frozen *f);
+size_t frozen_layers(const struct pool_vm *vm, int fds[MACHINE_LAYERS_MAX]);
+size_t frozen_own_layers(const struct pool_vm *frozen, int fds[MACHINE_LAYERS_MAX]);
+
 /* pool_keep.c */
 struct keep;
 MUST_CHECK int keep_new(struct pool_vm *vm, struct err *err);
+/* Keep what is written of frozen already, for client's request id. */
+void keep_written(const struct pool_vm *frozen, void *client, uint32_t id);
 /* NULL is allowed. */
 void keep_free(struct keep *k);
 /* Have the machine written out: SAVED or FAILED. */

@@ -1,6 +1,8 @@
 /* Keeping the state of a frozen sandbox. A copy of it is made (so that the frozen one can be forked
  * as before), writes out its device state and the RAM that its snapshot has not, and ends; then a
- * helper thread makes a layer of that (layer.h, kept.h). The layer is the difference to what the
+ * helper thread makes a layer of that (layer.h, kept.h). Of one that is written out already
+ * (pool_frozen.c) there is nothing to be copied: its state and its line's dumps are what is kept.
+ * The layer is the difference to what the
  * sandbox was started from: a kept state, or the template's snapshot, which is kept itself when
  * its first child is. */
 #include "vmpool/pool_internal.h"
@@ -31,10 +33,12 @@ struct keep {
     uint32_t id;
     char home[CONFIG_STR_MAX], parent[KEPT_ID_TEXT];
     struct manifest machine;
-    struct kept_manifest chain; /* of the parent, when it is a kept state */
-    int base_fd, base_state_fd; /* what the sandbox was started from */
-    int dump_fd, state_fd;      /* what the copy wrote */
-    bool flat;                  /* written whole */
+    struct kept_manifest chain;              /* of the parent, when it is a kept state */
+    int base_fd, base_state_fd;              /* what the sandbox was started from */
+    int state_fd, dumps[MACHINE_LAYERS_MAX]; /* what the copy wrote, or was written before */
+    size_t n_dumps;
+    bool sealed; /* nobody can write to them */
+    bool flat;   /* written whole */
     int rc;
     struct err err;
     char kept_id[KEPT_ID_TEXT];
@@ -62,29 +66,44 @@ static int dup_fd(int from, int *ret_fd, struct err *err)
     return *ret_fd < 0 ? err_sys(err, "dup") : 0;
 }
 
-int keep_new(struct pool_vm *vm, struct err *err)
+static int make(struct pool_snapshot *s, void *client, uint32_t id, struct keep **ret,
+                struct err *err)
 {
-    struct pool_snapshot *s = vm->snapshot;
     struct keep *k = calloc(1, sizeof *k);
     if (!k) {
         abort();
     }
     *k = (struct keep){ .snapshot = s,
-                        .client = vm->client,
-                        .id = vm->request,
+                        .client = client,
+                        .id = id,
                         .machine = s->manifest,
                         .chain = s->chain,
                         .base_fd = -1,
                         .base_state_fd = -1,
-                        .dump_fd = -1,
                         .state_fd = -1,
                         .begun_us = mono_us() };
-    (void)snprintf(k->home, sizeof k->home, "%s", vm->pool->config.home);
+    (void)snprintf(k->home, sizeof k->home, "%s", s->pool->config.home);
     (void)snprintf(k->parent, sizeof k->parent, "%s", s->kept ? s->digest : s->base);
     s->keeping++;
     int rc = dup_fd(s->ram_fd, &k->base_fd, err);
     rc = rc < 0 ? rc : dup_fd(s->state_fd, &k->base_state_fd, err);
-    rc = rc < 0 ? rc : dump_file((uint64_t)s->info.memory_mib << 20, &k->dump_fd, err);
+    if (rc < 0) {
+        keep_free(k);
+        return rc;
+    }
+    *ret = k;
+    return 0;
+}
+
+int keep_new(struct pool_vm *vm, struct err *err)
+{
+    struct keep *k;
+    int rc = make(vm->snapshot, vm->client, vm->request, &k, err);
+    if (rc < 0) {
+        return rc;
+    }
+    rc = dump_file((uint64_t)vm->snapshot->info.memory_mib << 20, &k->dumps[0], err);
+    k->n_dumps = rc == 0;
     rc = rc < 0 ? rc : ram_memfd("brood-state", 0, &k->state_fd, err);
     if (rc < 0) {
         keep_free(k);
@@ -94,12 +113,41 @@ int keep_new(struct pool_vm *vm, struct err *err)
     return 0;
 }
 
+void keep_written(const struct pool_vm *frozen, void *client, uint32_t id)
+{
+    struct err err;
+    struct keep *k;
+    struct pool *p = frozen->pool;
+    int fds[MACHINE_LAYERS_MAX];
+    int rc = make(frozen->snapshot, client, id, &k, &err);
+    if (rc < 0) {
+        p->callbacks.refused(client, id, &err);
+        return;
+    }
+    static_assert(MACHINE_LAYERS_MAX == LAYER_DUMPS_MAX, "all of a line's");
+    size_t n = frozen_own_layers(frozen, fds);
+    k->sealed = true;
+    rc = dup_fd(frozen_state_fd(frozen->frozen), &k->state_fd, &err);
+    for (; rc == 0 && k->n_dumps < n; k->n_dumps += rc == 0) {
+        rc = dup_fd(fds[k->n_dumps], &k->dumps[k->n_dumps], &err);
+    }
+    if (rc < 0) {
+        keep_free(k);
+        p->callbacks.refused(client, id, &err);
+        return;
+    }
+    keep_store(p, k);
+}
+
 void keep_free(struct keep *k)
 {
     if (!k) {
         return;
     }
-    int fds[] = { k->base_fd, k->base_state_fd, k->dump_fd, k->state_fd };
+    int fds[] = { k->base_fd, k->base_state_fd, k->state_fd };
+    for (size_t i = 0; i < k->n_dumps; i++) {
+        (void)close(k->dumps[i]);
+    }
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (fds[i] >= 0) {
             (void)close(fds[i]);
@@ -112,7 +160,7 @@ void keep_free(struct keep *k)
 
 int keep_save(struct pool_vm *vm, struct err *err)
 {
-    return vm->pool->engine->save(vm->machine, vm->keep->state_fd, vm->keep->dump_fd, err);
+    return vm->pool->engine->save(vm->machine, vm->keep->state_fd, vm->keep->dumps[0], err);
 }
 
 /* ---- on the thread ---- */
@@ -123,7 +171,6 @@ static int keep_base(struct keep *k, struct err *err)
     struct kept_manifest m = { .machine = k->machine };
     struct layer_source from = { .ram_bytes = (uint64_t)k->machine.memory_mib << 20,
                                  .base_fd = k->base_fd,
-                                 .dump_fd = -1,
                                  .state_fd = k->base_state_fd,
                                  .flat = true };
     struct kept_manifest have;
@@ -146,11 +193,12 @@ static void store_work(void *user)
     struct keep *k = user;
     struct layer_source from = { .ram_bytes = (uint64_t)k->machine.memory_mib << 20,
                                  .base_fd = k->base_fd,
-                                 .dump_fd = k->dump_fd,
+                                 .n_dumps = k->n_dumps,
                                  .state_fd = k->state_fd };
+    memcpy(from.dumps, k->dumps, sizeof from.dumps);
     bool of_kept = k->chain.depth > 0;
     plain(&k->machine);
-    k->rc = ram_seal_whole(k->state_fd, &k->err);
+    k->rc = k->sealed ? 0 : ram_seal_whole(k->state_fd, &k->err);
     if (k->rc == 0 && !of_kept) {
         k->rc = keep_base(k, &k->err);
     }

@@ -235,7 +235,8 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
 /* By the client it names. */
 static bool held(const struct pool_vm *vm)
 {
-    return vm->state == VM_LEASED || vm->state == VM_FREEZING || vm->state == VM_FROZEN;
+    return vm->state == VM_LEASED || vm->state == VM_FREEZING || vm->state == VM_WRITING ||
+           frozen_is(vm);
 }
 
 void pool_release(struct pool *p, void *client, uint64_t lease)
@@ -269,9 +270,13 @@ void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease)
     if (!vm || vm->client != client || vm->state != VM_LEASED) {
         (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a running sandbox of this client",
                       (unsigned long long)lease);
-    } else if (!p->engine->can_copy(vm->machine)) {
+    } else if (!p->engine->can_copy(vm->machine) && !p->engine->can_write(vm->machine)) {
         (void)err_set(&err, ERR_UNSUPPORTED,
-                      "the engine %s cannot fork a running sandbox on this host", p->host.name);
+                      "a running sandbox cannot be forked: brood-qemu-seed.so is not beside "
+                      "brood-vmpool");
+    } else if (frozen_too_deep(vm)) {
+        (void)err_set(&err, ERR_TOO_LARGE, "at most %d frozen states on one another",
+                      MACHINE_LAYERS_MAX);
     } else {
         vm->request = id;
         vm->freezing = true;
@@ -289,7 +294,7 @@ void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease)
     uint32_t cost = vm ? policy_cost_mib(vm->snapshot->info.memory_mib, true) : 0;
     if (p->stopping) {
         (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
-    } else if (!vm || vm->state != VM_FROZEN) {
+    } else if (!vm || !frozen_is(vm)) {
         (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox",
                       (unsigned long long)lease);
     } else if (!policy_fits(pool_used_mib(p), cost, budget)) {
@@ -309,7 +314,7 @@ void pool_keep(struct pool *p, void *client, uint32_t id, uint64_t lease)
     struct pool_vm *vm = find_lease(p, lease);
     if (p->stopping) {
         (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
-    } else if (!vm || vm->state != VM_FROZEN) { /* as for a fork: whoever knows the lease */
+    } else if (!vm || !frozen_is(vm)) { /* as for a fork: whoever knows the lease */
         (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox",
                       (unsigned long long)lease);
     } else {
@@ -330,12 +335,12 @@ void pool_client_gone(struct pool *p, void *client)
         }
         w = next;
     }
-    struct pool_vm *vm;
-    TAILQ_FOREACH(vm, &p->vms, link)
-    {
+    struct pool_vm *next;
+    for (struct pool_vm *vm = TAILQ_FIRST(&p->vms); vm; vm = next) {
+        next = TAILQ_NEXT(vm, link); /* one without a process leaves the list at once */
         if (vm->client == client && (held(vm) || !vm->ready)) {
             vm->client = NULL;
-            pool_vm_event(vm, VM_EV_KILL, NULL); /* stays in the list until it is reaped */
+            pool_vm_event(vm, VM_EV_KILL, NULL);
         }
     }
 }

@@ -22,6 +22,8 @@
 
 #define PENDING_MAX 64
 #define PAGEMAP_WORDS 512
+#define ASK_FDS_MAX SEED_LAYERS_MAX
+static_assert(SEED_FDS_MAX <= ASK_FDS_MAX, "the largest request");
 /* Documentation/admin-guide/mm/pagemap.rst: present, mapped exclusively; file page */
 #define PAGEMAP_OWN (1ull << 63 | 1ull << 56)
 #define PAGEMAP_OF_FILE (1ull << 61)
@@ -58,11 +60,6 @@ bool seed_library_path(char *out, size_t room)
     int len = snprintf(out, room, "%s/brood-qemu-seed.so", self);
     /* LD_PRELOAD cannot name a path with a blank or a colon */
     return len > 0 && (size_t)len < room && access(out, R_OK) == 0 && !strpbrk(out, " :");
-}
-
-bool seed_library(char *out, size_t room)
-{
-    return !getenv("BROOD_TEST_NO_SEED") && seed_library_path(out, room);
 }
 
 static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const char *why)
@@ -157,31 +154,36 @@ void seed_free(struct seed *s)
     }
 }
 
-static int ask(struct seed *s, const struct seed_request *r, const int *fds, size_t n_fds,
-               struct err *err)
+static int send_request(int control_fd, const struct seed_request *r, const int *fds, size_t n_fds,
+                        struct err *err)
 {
     struct iovec iov = { .iov_base = (void *)(uintptr_t)r, .iov_len = sizeof *r };
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(SEED_FDS_MAX * sizeof(int))];
+        char bytes[CMSG_SPACE(ASK_FDS_MAX * sizeof(int))];
     } control = { .bytes = { 0 } };
-    assert(n_fds <= SEED_FDS_MAX);
-    struct msghdr msg = { .msg_iov = &iov,
-                          .msg_iovlen = 1,
-                          .msg_control = control.bytes,
-                          .msg_controllen = CMSG_SPACE(n_fds * sizeof(int)) };
-    struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-    if (s->fd < 0) {
-        return err_set(err, ERR_UNAVAILABLE, "the seed has ended");
+    assert(n_fds <= ASK_FDS_MAX);
+    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    if (n_fds > 0) {
+        msg.msg_control = control.bytes;
+        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
+                               .cmsg_type = SCM_RIGHTS,
+                               .cmsg_len = CMSG_LEN(n_fds * sizeof(int)) };
+        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
     }
-    *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
-                           .cmsg_type = SCM_RIGHTS,
-                           .cmsg_len = CMSG_LEN(n_fds * sizeof(int)) };
-    memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    if (sendmsg(s->fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (sendmsg(control_fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
         return err_sys(err, "seed");
     }
     return 0;
+}
+
+static int ask(struct seed *s, const struct seed_request *r, const int *fds, size_t n_fds,
+               struct err *err)
+{
+    return s->fd < 0 ? err_set(err, ERR_UNAVAILABLE, "the seed has ended")
+                     : send_request(s->fd, r, fds, n_fds, err);
 }
 
 int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_t uid, int n_cgroups,
@@ -200,6 +202,13 @@ int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_t uid, int 
     }
     s->pending[s->n_pending++] = (struct pending){ .copied = copied, .user = user };
     return 0;
+}
+
+int seed_layers(int control, const int *fds, size_t n, struct err *err)
+{
+    struct seed_request r = { .kind = SEED_LAYERS, .n_ranges = (int32_t)n };
+    assert(n <= SEED_LAYERS_MAX);
+    return send_request(control, &r, fds, n, err);
 }
 
 int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *user, struct err *err)

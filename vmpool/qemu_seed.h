@@ -14,9 +14,7 @@ struct seed;
 typedef void seed_copied(void *user, pid_t pid, int pidfd, pid_t vcpu_tid, const char *why);
 
 /* Path of the preload library beside this program, into out; false when it is not there or cannot
- * be preloaded. */
-bool seed_library(char *out, size_t room);
-/* The same, also when no copies are wanted: it holds the filter of the jails, too. */
+ * be preloaded. It holds the filter of the jails, too. */
 bool seed_library_path(char *out, size_t room);
 /* control: our end of the socket pair whose other end is SEED_FD of the QEMU; owned from now on. */
 struct seed *seed_new(struct event_base *base, int control);
@@ -30,6 +28,10 @@ MUST_CHECK int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_
 /* Look at what a paused copy has written so far, and have later copies take those pages for their
  * own at once. Nothing more than speed depends on it. maps, pagemap: of its process, borrowed. */
 MUST_CHECK int seed_learn(struct seed *s, int maps, int pagemap, struct err *err);
+/* Before a QEMU is started that is not copied (SEED_ENV_WRITE): control, our end of its socket
+ * pair, is told what lies over its RAM's file, n dumps, the oldest first, perhaps none. All
+ * borrowed. */
+MUST_CHECK int seed_layers(int control, const int *fds, size_t n, struct err *err);
 /* The dump is complete (why NULL), or cannot be had. Called as seed_copied is. */
 typedef void seed_dumped(void *user, const char *why);
 /* Have the paused process write the RAM that differs from the file it is mapped from into fd, a

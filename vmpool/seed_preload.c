@@ -33,7 +33,9 @@
  * flushed). vmpool tells which pages an earlier copy has written (SEED_PAGES); a new copy takes
  * them for its own in one go while it still has a single thread.
  *
- * What of guest RAM is whose, and how it is written out: seed_ram.h.
+ * What of guest RAM is whose, and how it is written out: seed_ram.h. Where no copy can be made
+ * (with KVM: its descriptors belong to one address space) the library is there for guest RAM alone,
+ * and for the filter (SEED_ENV_WRITE): no thread of it stays.
  *
  * Rules for this file: between the first park and the last release no call may take a lock of libc
  * or allocate. The signal is 33, glibc's own SIGSETXID: no code can block it by the library's
@@ -490,18 +492,20 @@ static size_t fds_of(const struct seed_request *request)
         return SEED_FDS + (size_t)request->n_cgroups;
     case SEED_DUMP:
         return request->n_ranges == 1 ? 2 : 1;
+    case SEED_LAYERS:
+        return request->n_ranges >= 0 ? (size_t)request->n_ranges : SEED_LAYERS_MAX + 1;
     default:
         return 1;
     }
 }
 
-/* Returns how many fds came. */
-static int receive(struct seed_request *request, int fds[SEED_FDS_MAX])
+/* Returns how many fds came, all that the request needs; -1: there are no more requests. */
+static int receive(struct seed_request *request, int fds[SEED_LAYERS_MAX])
 {
     struct iovec iov = { .iov_base = request, .iov_len = sizeof *request };
     union {
         struct cmsghdr align;
-        char bytes[CMSG_SPACE(SEED_FDS_MAX * sizeof(int))];
+        char bytes[CMSG_SPACE(SEED_LAYERS_MAX * sizeof(int))];
     } control;
     struct msghdr msg = { .msg_iov = &iov,
                           .msg_iovlen = 1,
@@ -512,15 +516,17 @@ static int receive(struct seed_request *request, int fds[SEED_FDS_MAX])
         n = recvmsg(SEED_FD, &msg, MSG_CMSG_CLOEXEC);
     } while (n < 0 && errno == EINTR);
     struct cmsghdr *c = n > 0 ? CMSG_FIRSTHDR(&msg) : NULL;
-    if (n != sizeof *request || !c || request->n_cgroups < 0 ||
-        request->n_cgroups > SEED_CGROUPS_MAX) {
+    if (n != sizeof *request || request->n_cgroups < 0 || request->n_cgroups > SEED_CGROUPS_MAX) {
         return -1;
     }
     size_t n_fds = fds_of(request);
-    if (c->cmsg_len != CMSG_LEN(n_fds * sizeof(int))) {
+    if (n_fds > SEED_LAYERS_MAX ||
+        (c ? c->cmsg_len : CMSG_LEN(0)) != CMSG_LEN(n_fds * sizeof(int))) {
         return -1;
     }
-    memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+    if (n_fds > 0) {
+        memcpy(fds, CMSG_DATA(c), n_fds * sizeof(int));
+    }
     return (int)n_fds;
 }
 
@@ -534,7 +540,7 @@ static void *serve(void *arg)
     (void)arg;
     pid_t self = own_tid();
     struct seed_request request;
-    int fds[SEED_FDS_MAX], n_fds;
+    int fds[SEED_LAYERS_MAX], n_fds;
     bool usable = atomic_load(tid_field((unsigned long)pthread_self())) == self;
     (void)prctl(PR_SET_NAME, "brood-seed");
     while ((n_fds = receive(&request, fds)) > 0) {
@@ -623,33 +629,59 @@ static bool install_handler(void)
     return syscall(SYS_rt_sigaction, PARK_SIGNAL, &action, NULL, sizeof action.mask) == 0;
 }
 
-/* BROOD_JAIL: the first user id of the copies. Without the filter nothing may run. */
-static void lock_in(void)
+static _Noreturn void give_up(const char *why)
 {
-    static const char text[] = "brood-qemu-seed: the system call filter cannot be installed\n";
+    (void)!write(2, "brood-qemu-seed: ", 17);
+    (void)!write(2, why, strlen(why));
+    (void)!write(2, "\n", 1);
+    _exit(127);
+}
+
+/* BROOD_JAIL: the first user id of the copies. Without the filter nothing may run. */
+static void lock_in(bool copied)
+{
     const char *jail = getenv("BROOD_JAIL");
     if (!jail) {
         return;
     }
-    uint32_t uids = getenv("BROOD_SEED") ? (uint32_t)strtoul(jail, NULL, 10) : 0;
+    uint32_t uids = copied ? (uint32_t)strtoul(jail, NULL, 10) : 0;
     if (prctl(PR_SET_DUMPABLE, 0) < 0 || !filter_prepare(uids) || !filter_start()) {
-        (void)!write(2, text, sizeof text - 1);
-        _exit(127);
+        give_up("the system call filter cannot be installed");
     }
     (void)unsetenv("BROOD_JAIL");
+}
+
+/* Without what lies over its RAM's file the machine would be another one. */
+static void take_layers(void)
+{
+    struct seed_request request;
+    int fds[SEED_LAYERS_MAX], n = receive(&request, fds);
+    if (n < 0 || request.kind != SEED_LAYERS) {
+        give_up("no list of layers");
+    }
+    if (!seed_ram_layers(fds, n)) {
+        give_up("guest RAM is not known");
+    }
+    (void)close(SEED_FD);
 }
 
 static void __attribute__((constructor)) begin(void)
 {
     pthread_t thread;
     uint64_t all = ~(uint64_t)0, mask = 0;
-    lock_in();
-    if (!getenv("BROOD_SEED") || fcntl(SEED_FD, F_GETFD) < 0 || !find_tid_offset()) {
+    const char *mode = getenv("BROOD_SEED");
+    bool written = mode && strcmp(mode, "write") == 0;
+    lock_in(mode && !written);
+    if (!mode || fcntl(SEED_FD, F_GETFD) < 0 || (!written && !find_tid_offset())) {
         return;
     }
     seed_ram_init();
     (void)unsetenv("LD_PRELOAD");
     (void)unsetenv("BROOD_SEED");
+    if (written) {
+        take_layers();
+        return;
+    }
     (void)fcntl(SEED_FD, F_SETFD, FD_CLOEXEC);
     parent_pid = getppid();
     shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

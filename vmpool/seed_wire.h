@@ -10,6 +10,11 @@
  * written (a page of zeros too). It is answered when all is written. With n_ranges 1 a second fd is
  * the process's own pagemap, which it may not open in a jail.
  *
+ * SEED_LAYERS comes first of all, and only to a QEMU with SEED_ENV_WRITE, which cannot copy itself:
+ * with n_ranges such files (dumps, sealed), the oldest first, perhaps none. Their pages lie over
+ * those of the file that RAM is mapped from. It is not answered, and the last; a QEMU that cannot
+ * take it ends.
+ *
  * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0. To SEED_DUMP: pid is 0,
  * and why is empty when it was done.
  *
@@ -21,19 +26,21 @@
 #define SEED_FDS 4
 #define SEED_CGROUPS_MAX 3
 #define SEED_FDS_MAX (SEED_FDS + SEED_CGROUPS_MAX)
-#define SEED_ENV "BROOD_SEED=1"
+#define SEED_ENV "BROOD_SEED=1"           /* it can be copied */
+#define SEED_ENV_WRITE "BROOD_SEED=write" /* it cannot: vmpool writes it out */
+#define SEED_LAYERS_MAX 16
 #define SEED_WHY_MAX 96
 
 #define SEED_RANGES_MAX 4096
 
 #define SEED_DUMP_MAP(ram_bytes) (ram_bytes)
 
-enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2, SEED_DUMP = 3 };
+enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2, SEED_DUMP = 3, SEED_LAYERS = 4 };
 
 struct seed_request {
     int32_t kind;
     int32_t vcpu_tid; /* SEED_COPY: of the seed's vCPU thread */
-    int32_t n_ranges; /* SEED_PAGES */
+    int32_t n_ranges; /* SEED_PAGES; SEED_LAYERS: how many files */
     uint32_t uid;     /* SEED_COPY: user and group the copy takes; 0: it keeps the seed's */
     int32_t n_cgroups;
 };

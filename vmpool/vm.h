@@ -27,6 +27,9 @@ enum vm_action {
     VM_DO_READY,     /* it may be leased */
     VM_DO_SEED,      /* clones may be copied from it */
     VM_DO_FROZEN,    /* forks may be copied from it: tell its client */
+    VM_DO_WRITE,     /* write out all of it, standing still */
+    VM_DO_WRITTEN,   /* forks may be loaded from what was written: tell its client, SIGKILL */
+    VM_DO_FORGET,    /* the process is gone, what it has written stays */
     VM_DO_RESUME,    /* let it run, for a lease */
     VM_DO_DESTROY,   /* SIGKILL */
     VM_DO_FAIL,      /* count the failure, SIGKILL */

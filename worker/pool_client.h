@@ -42,7 +42,7 @@ MUST_CHECK int pool_lease(struct pool_client *c, const char *template_name, bool
 MUST_CHECK int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t timeout_ms,
                          struct lease *ret_lease, struct err *err);
 /* Freeze the lease's sandbox: it stands still until it is released; its channel must stay open and
- * is of no more use. -ERR_UNSUPPORTED: this host's engine cannot. */
+ * is of no more use. -ERR_UNSUPPORTED, -ERR_TOO_LARGE: this host's engine cannot. */
 MUST_CHECK int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd,
                            int64_t timeout_ms, struct err *err);
 struct pool_kept {

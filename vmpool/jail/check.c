@@ -10,7 +10,7 @@ bool jail_fd_wanted(uint32_t flags, enum jail_fd which)
 {
     switch (which) {
     case JAIL_FD_SEED:
-        return flags & JAIL_COPYABLE;
+        return flags & (JAIL_COPYABLE | JAIL_WRITABLE);
     case JAIL_FD_DISK:
         return flags & JAIL_DISK;
     case JAIL_FD_KERNEL:
@@ -74,6 +74,9 @@ static const char *wrong(const struct jail_request *r)
         }
         if (r->flags & JAIL_COPYABLE && (r->flags & JAIL_KVM || !(r->flags & JAIL_CLONE))) {
             return "only an emulated clone can be copied";
+        }
+        if (r->flags & JAIL_WRITABLE && (r->flags & JAIL_COPYABLE || !(r->flags & JAIL_CLONE))) {
+            return "only a clone that is not copied can be written out";
         }
         return !size_ok(r) ? "size" : NULL;
     case JAIL_LIMIT:

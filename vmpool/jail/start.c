@@ -152,10 +152,13 @@ static void become_qemu(struct start *s)
     struct engine_host engine = { .kvm = kvm };
     struct machine_options o = { .memory_mib = r->memory_mib,
                                  .vcpus = r->vcpus,
-                                 /* a seed's is only said to be (seed_preload.c: mmap64) */
-                                 .share = !(r->flags & JAIL_CLONE) || r->flags & JAIL_COPYABLE,
+                                 /* with the preloaded half it is only said (seed_ram.h) */
+                                 .share = !(r->flags & JAIL_CLONE) ||
+                                          r->flags & (JAIL_COPYABLE | JAIL_WRITABLE),
                                  .clone = r->flags & JAIL_CLONE,
-                                 .copyable = r->flags & JAIL_COPYABLE,
+                                 .freeze = r->flags & JAIL_COPYABLE   ? FREEZE_COPY
+                                           : r->flags & JAIL_WRITABLE ? FREEZE_WRITE
+                                                                      : FREEZE_NONE,
                                  .disk = r->flags & JAIL_DISK ? "" : NULL,
                                  .cmdline = r->cmdline };
     struct qemu_args args;
@@ -180,7 +183,7 @@ static void become_qemu(struct start *s)
                    inside ? JAIL_PRELOAD_PATH : s->host->preload);
     (void)snprintf(range, sizeof range, JAIL_ENV "=%u", s->host->uid_first);
     char *envp[QEMU_ENV_MAX];
-    int n = qemu_environment(envp, o.copyable);
+    int n = qemu_environment(envp, o.freeze);
     if (*s->host->preload) {
         envp[n++] = preload;
         envp[n++] = range;

@@ -34,7 +34,9 @@ enum {
     JAIL_CLONE = 2,    /* it loads a state; else it boots and has kernel and initrd */
     JAIL_COPYABLE = 4, /* a seed: with the preloaded half's socket. Not with KVM */
     JAIL_DISK = 8,
-    JAIL_FLAGS = 15
+    JAIL_WRITABLE =
+        16, /* its RAM can be written out: the same socket, and no right to copy itself */
+    JAIL_FLAGS = 31
 };
 
 struct jail_request {

@@ -17,33 +17,7 @@
 #define CONNECT_MS 30000
 #define RUN_MS 60000
 #define SNAPSHOT_MS_MAX 120000
-#define POLL_MS 100
 #define ARGS_BEFORE_CMD 3
-
-/* One that is not building, or that vmpool has not heard of: the lease says all about it. */
-static int wait_snapshot(int fd, const char *name, struct err *err)
-{
-    cleanup_free pool_StatusReply *s = calloc(1, sizeof *s);
-    if (!s) {
-        abort();
-    }
-    for (int64_t until_ms = mono_ms() + SNAPSHOT_MS_MAX; mono_ms() < until_ms; sleep_ms(POLL_MS)) {
-        bool building = false;
-        int rc = pool_client_status(fd, s, err);
-        if (rc < 0) {
-            return rc;
-        }
-        for (pb_size_t i = 0; i < s->snapshots_count; i++) {
-            building = building || (strcmp(s->snapshots[i].template, name) == 0 &&
-                                    strcmp(s->snapshots[i].state, "building") == 0);
-        }
-        if (!building) {
-            return 0;
-        }
-    }
-    return err_set(err, ERR_TIMEOUT, "the snapshot of %s is not ready in %d ms", name,
-                   SNAPSHOT_MS_MAX);
-}
 
 static int run(const char *socket, const char *template_name, const char *const *cmd,
                struct pool_lease *l, struct guest_result *r, int64_t *ret_identity_us,
@@ -54,7 +28,7 @@ static int run(const char *socket, const char *template_name, const char *const 
         return rc;
     }
     cleanup_close int fd = rc;
-    if ((rc = wait_snapshot(fd, template_name, err)) < 0) {
+    if ((rc = pool_client_await(fd, template_name, SNAPSHOT_MS_MAX, err)) < 0) {
         return rc;
     }
     if ((rc = pool_client_lease(fd, template_name, false, l, err)) < 0) {

@@ -17,6 +17,8 @@
 #include "common/wire/frame.h"
 #include "schemas/proto/guest.pb.h"
 
+#define POLL_MS 100
+
 int pool_client_connect(const char *path, int timeout_ms, struct err *err)
 {
     struct sockaddr_un addr = { .sun_family = AF_UNIX };
@@ -146,6 +148,50 @@ int pool_client_freeze(int fd, const struct pool_lease *frozen, struct err *err)
         return err_set(err, ERR_PROTOCOL, "not a FreezeReply");
     }
     return 0;
+}
+
+int pool_client_keep(int fd, const struct pool_lease *frozen, char *ret_id, size_t room,
+                     struct err *err)
+{
+    cleanup_free pool_PoolMessage *m = calloc(1, sizeof *m);
+    int fds[2];
+    if (!m) {
+        abort();
+    }
+    m->which_body = pool_PoolMessage_keep_tag;
+    m->body.keep.lease = frozen->reply.lease;
+    int rc = send_message(fd, m, err);
+    if (rc < 0 || (rc = receive(fd, m, fds, err)) < 0) {
+        return rc;
+    }
+    if (m->which_body != pool_PoolMessage_keep_reply_tag) {
+        return err_set(err, ERR_PROTOCOL, "not a KeepReply");
+    }
+    (void)snprintf(ret_id, room, "%s", m->body.keep_reply.id);
+    return 0;
+}
+
+int pool_client_await(int fd, const char *name, int timeout_ms, struct err *err)
+{
+    cleanup_free pool_StatusReply *s = calloc(1, sizeof *s);
+    if (!s) {
+        abort();
+    }
+    for (int64_t until_ms = mono_ms() + timeout_ms; mono_ms() < until_ms; sleep_ms(POLL_MS)) {
+        bool building = false;
+        int rc = pool_client_status(fd, s, err);
+        if (rc < 0) {
+            return rc;
+        }
+        for (pb_size_t i = 0; i < s->snapshots_count; i++) {
+            building = building || (strcmp(s->snapshots[i].template, name) == 0 &&
+                                    strcmp(s->snapshots[i].state, "building") == 0);
+        }
+        if (!building) {
+            return 0;
+        }
+    }
+    return err_set(err, ERR_TIMEOUT, "the snapshot of %s is not ready in %d ms", name, timeout_ms);
 }
 
 void pool_lease_close(struct pool_lease *lease)

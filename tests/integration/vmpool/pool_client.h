@@ -31,6 +31,13 @@ MUST_CHECK int pool_client_freeze(int fd, const struct pool_lease *lease, struct
 /* A sandbox that continues where the frozen lease stands. */
 MUST_CHECK int pool_client_fork(int fd, uint64_t frozen, struct pool_lease *ret_lease,
                                 struct err *err);
+/* Keep a frozen lease's state; ret_id: of room bytes, where "kept:ID" is a template from then on.
+ */
+MUST_CHECK int pool_client_keep(int fd, const struct pool_lease *frozen, char *ret_id, size_t room,
+                                struct err *err);
+/* Until the snapshot of the template name is none that is being read or built; one that vmpool has
+ * not heard of is none. */
+MUST_CHECK int pool_client_await(int fd, const char *name, int timeout_ms, struct err *err);
 MUST_CHECK int pool_client_release(int fd, struct pool_lease *lease, struct err *err);
 MUST_CHECK int pool_client_status(int fd, pool_StatusReply *ret_status, struct err *err);
 /* Close what the lease holds. */

@@ -298,3 +298,26 @@ Test(vmpool, without_descriptors_new_clients_wait, .init = setup, .fini = teardo
     (void)close(fd);
     (void)close(other);
 }
+
+static void setup_written(void)
+{
+    (void)setenv("BROOD_TEST_NO_SEED", "1", 1);
+    setup();
+}
+
+/* As with KVM: no machine is copied, frozen ones are written out and forks loaded from that. */
+Test(vmpool, a_tree_of_states_that_are_written_out, .init = setup_written, .fini = teardown,
+     .timeout = 300)
+{
+    char command[512];
+    (void)snprintf(command, sizeof command, "%s/brood-fork-tree %s %s 4 2>&1", BROOD_BINARY_DIR,
+                   pool.socket, template_name());
+    (void)close(connect_pool());
+    FILE *out = popen(command, "re");
+    char text[2048] = "";
+    cr_assert_not_null(out);
+    size_t n = fread(text, 1, sizeof text - 1, out);
+    text[n] = 0;
+    cr_assert_eq(pclose(out), 0, "%s", text);
+    cr_assert_eq(strncmp(text, "{", 1), 0, "%s", text);
+}

@@ -10,13 +10,15 @@
 
 #include "vmpool/engine_qemu.h"
 #include "vmpool/pool_internal.h"
+#include "vmpool/seed_wire.h"
 
 static struct err err;
 
-static int arguments(bool kvm, bool seed, struct qemu_args *ret_args)
+static int arguments(bool kvm, enum machine_freeze freeze, struct qemu_args *ret_args)
 {
     struct engine_host host = { .kvm = kvm };
-    struct machine_options o = { .memory_mib = 256, .vcpus = 1, .clone = true, .copyable = seed };
+    struct machine_options o = { .memory_mib = 256, .vcpus = 1, .clone = true, .freeze = freeze };
+    o.share = freeze != FREEZE_NONE; /* as those who start it say */
     o.disk = "/nowhere/rootfs.erofs";
     qemu_describe(&host, kvm ? "/usr/bin/qemu-system-x86_64-microvm" : "/usr/bin/qemu");
     return qemu_arguments(ret_args, "/usr/bin/qemu", &host, &o, &err);
@@ -35,12 +37,12 @@ static const char *value_of(const struct qemu_args *a, const char *option)
 Test(engine, the_accelerator_is_the_hosts)
 {
     struct qemu_args a;
-    cr_assert_eq(arguments(true, false, &a), 0, "%s", err.text);
+    cr_assert_eq(arguments(true, FREEZE_NONE, &a), 0, "%s", err.text);
     cr_expect_str_eq(value_of(&a, "-accel"), "kvm");
     cr_expect_str_eq(value_of(&a, "-cpu"), "host");
     cr_expect_str_eq(value_of(&a, "-sandbox"), "", "the small binary knows none");
     qemu_args_done(&a);
-    cr_assert_eq(arguments(false, true, &a), 0, "%s", err.text);
+    cr_assert_eq(arguments(false, FREEZE_COPY, &a), 0, "%s", err.text);
     cr_expect_eq(strncmp(value_of(&a, "-accel"), "tcg,", 4), 0);
     qemu_args_done(&a);
 }
@@ -49,14 +51,14 @@ Test(engine, the_accelerator_is_the_hosts)
 Test(engine, files_are_descriptors_and_the_sandbox_is_on)
 {
     struct qemu_args a;
-    cr_assert_eq(arguments(false, false, &a), 0, "%s", err.text);
+    cr_assert_eq(arguments(false, FREEZE_NONE, &a), 0, "%s", err.text);
     for (int i = 1; i < a.n; i++) {
         cr_expect(!strstr(a.argv[i], "/nowhere"), "%s", a.argv[i]);
     }
     cr_expect_str_eq(value_of(&a, "-sandbox"),
                      "on,obsolete=deny,resourcecontrol=deny,spawn=deny,elevateprivileges=deny");
     qemu_args_done(&a);
-    cr_assert_eq(arguments(false, true, &a), 0, "%s", err.text);
+    cr_assert_eq(arguments(false, FREEZE_COPY, &a), 0, "%s", err.text);
     cr_expect_str_eq(value_of(&a, "-sandbox"),
                      "on,obsolete=deny,resourcecontrol=deny,spawn=allow,elevateprivileges=allow");
     qemu_args_done(&a);
@@ -66,7 +68,30 @@ Test(engine, files_are_descriptors_and_the_sandbox_is_on)
 Test(engine, no_seed_is_started_with_kvm, .signal = SIGABRT)
 {
     struct qemu_args a;
-    (void)!arguments(true, true, &a);
+    (void)!arguments(true, FREEZE_COPY, &a);
+}
+
+/* One that is written out is never copied: the right to is not given, and its environment says so.
+ */
+Test(engine, what_is_written_out_cannot_copy_itself)
+{
+    struct qemu_args a;
+    char *envp[QEMU_ENV_MAX];
+    cr_assert_eq(arguments(true, FREEZE_WRITE, &a), 0, "%s", err.text);
+    qemu_args_done(&a);
+    cr_assert_eq(arguments(false, FREEZE_WRITE, &a), 0, "%s", err.text);
+    cr_expect(strstr(value_of(&a, "-sandbox"), "spawn=deny,elevateprivileges=deny"));
+    cr_expect(strstr(value_of(&a, "-object"), "share=on"), "else its RAM would be in the state");
+    qemu_args_done(&a);
+    int n = qemu_environment(envp, FREEZE_WRITE), said = 0;
+    for (int i = 0; i < n; i++) {
+        cr_expect_str_neq(envp[i], SEED_ENV);
+        said += strcmp(envp[i], SEED_ENV_WRITE) == 0;
+    }
+    cr_expect_eq(said, 1);
+    for (n = qemu_environment(envp, FREEZE_NONE); n > 0; n--) {
+        cr_expect_neq(strncmp(envp[n - 1], "BROOD_SEED", 10), 0);
+    }
 }
 
 static const char *script(const char *text)

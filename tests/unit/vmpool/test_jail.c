@@ -32,8 +32,9 @@ static bool right(const struct jail_request *r)
     bool text = r->cmdline[0] != 0;
     switch (r->kind) {
     case JAIL_START:
-        return r->slot == 0 && r->flags < 16 && size && !((r->flags & 4) && (r->flags & 1)) &&
-               !((r->flags & 4) && !(r->flags & 2)) && !(text && (r->flags & 2));
+        return r->slot == 0 && r->flags < 32 && size && !((r->flags & 4) && (r->flags & 1)) &&
+               !((r->flags & 4) && !(r->flags & 2)) &&
+               !((r->flags & 16) && (r->flags & 4 || !(r->flags & 2))) && !(text && (r->flags & 2));
     case JAIL_RESERVE:
     case JAIL_KILL:
     case JAIL_LOOK:
@@ -168,8 +169,12 @@ static void make_things(void)
 
 Test(jail, every_descriptor_is_looked_at)
 {
-    static const uint32_t flags[] = { 0, JAIL_DISK, JAIL_CLONE, JAIL_CLONE | JAIL_COPYABLE,
-                                      JAIL_CLONE | JAIL_COPYABLE | JAIL_DISK };
+    static const uint32_t flags[] = { 0,
+                                      JAIL_DISK,
+                                      JAIL_CLONE,
+                                      JAIL_CLONE | JAIL_COPYABLE,
+                                      JAIL_CLONE | JAIL_COPYABLE | JAIL_DISK,
+                                      JAIL_CLONE | JAIL_WRITABLE | JAIL_KVM };
     make_things();
     for (size_t f = 0; f < sizeof flags / sizeof flags[0]; f++) {
         struct jail_request r = {
@@ -183,7 +188,7 @@ Test(jail, every_descriptor_is_looked_at)
             [JAIL_FD_QMP] = STREAM,
             [JAIL_FD_CHANNEL] = STREAM,
             [JAIL_FD_STATE] = clone ? FILE_R : MEMFD,
-            [JAIL_FD_SEED] = flags[f] & JAIL_COPYABLE ? PACKETS : NOTHING,
+            [JAIL_FD_SEED] = flags[f] & (JAIL_COPYABLE | JAIL_WRITABLE) ? PACKETS : NOTHING,
             [JAIL_FD_DISK] = flags[f] & JAIL_DISK ? FILE_R : NOTHING,
             [JAIL_FD_KERNEL] = clone ? NOTHING : FILE_R,
             [JAIL_FD_INITRD] = clone ? NOTHING : FILE_R,

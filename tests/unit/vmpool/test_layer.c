@@ -85,7 +85,7 @@ Test(layer, holds_the_pages_that_differ_and_nothing_else)
     change(dump, 1023, 'z');
     change(dump, 700, 0); /* zeros on zeros */
     struct layer_source from = {
-        .ram_bytes = RAM, .base_fd = base, .dump_fd = dump, .state_fd = state
+        .ram_bytes = RAM, .base_fd = base, .dumps = { dump }, .n_dumps = 1, .state_fd = state
     };
     cr_assert_eq(layer_write(out, &from, &f, &err), 0, "%s", err.text);
     cr_assert_eq(f.pages, 3);
@@ -103,6 +103,42 @@ Test(layer, holds_the_pages_that_differ_and_nothing_else)
     cr_assert_str_eq(text, "device state");
 }
 
+/* Of a line of states that were each written out: a page is as the last one has it. */
+Test(layer, of_several_dumps_the_newest_counts)
+{
+    struct err err = { 0 };
+    struct layer_facts f;
+    int base = file("base", RAM), old = dump_file(), young = dump_file(), last = dump_file();
+    int out = file("out", 0), ram = file("ram", RAM), state = state_file("s");
+    for (uint64_t p = 0; p < 8; p++) {
+        put(base, p, 'b');
+        put(ram, p, 'b');
+    }
+    change(old, 1, 'o');
+    change(old, 2, 'o');
+    change(old, 3, 'o');
+    change(old, 4, 'o');
+    change(young, 2, 'y');
+    change(young, 3, 0);
+    change(young, 4, 'b'); /* as it was at first */
+    change(last, 2, 'l');
+    change(last, 900, 'l');
+    struct layer_source from = { .ram_bytes = RAM,
+                                 .base_fd = base,
+                                 .dumps = { old, young, last },
+                                 .n_dumps = 3,
+                                 .state_fd = state };
+    cr_assert_eq(layer_write(out, &from, &f, &err), 0, "%s", err.text);
+    cr_assert_eq(f.pages, 3);
+    cr_assert_eq(f.zero_pages, 1);
+    cr_assert_eq(layer_read(out, f.sha256, RAM, ram, -1, &err), 0, "%s", err.text);
+    static const char want[] = { 'b', 'o', 'l', 0, 'b', 'b' };
+    for (uint64_t p = 0; p < sizeof want; p++) {
+        cr_expect_eq(get(ram, p), want[p], "page %llu", (unsigned long long)p);
+    }
+    cr_expect_eq(get(ram, 900), 'l');
+}
+
 Test(layer, flat_needs_no_parent)
 {
     struct err err = { 0 };
@@ -113,9 +149,12 @@ Test(layer, flat_needs_no_parent)
     put(base, 5, 'b');
     change(dump, 5, 0);
     change(dump, 6, 'x');
-    struct layer_source from = {
-        .ram_bytes = RAM, .base_fd = base, .dump_fd = dump, .state_fd = state, .flat = true
-    };
+    struct layer_source from = { .ram_bytes = RAM,
+                                 .base_fd = base,
+                                 .dumps = { dump },
+                                 .n_dumps = 1,
+                                 .state_fd = state,
+                                 .flat = true };
     cr_assert_eq(layer_write(out, &from, &f, &err), 0, "%s", err.text);
     cr_assert_eq(f.pages, 2);
     cr_assert_eq(f.zero_pages, 0);
@@ -131,9 +170,11 @@ Test(layer, refuses_a_dump_that_is_short_and_a_state_that_is_empty)
     struct err err = { 0 };
     struct layer_facts f;
     int base = file("base", RAM), dump = dump_file(), out = file("out", 0);
-    struct layer_source from = {
-        .ram_bytes = RAM, .base_fd = base, .dump_fd = dump, .state_fd = file("state", 0)
-    };
+    struct layer_source from = { .ram_bytes = RAM,
+                                 .base_fd = base,
+                                 .dumps = { dump },
+                                 .n_dumps = 1,
+                                 .state_fd = file("state", 0) };
     cr_assert_eq(layer_write(out, &from, &f, &err), -ERR_TOO_LARGE);
     from.state_fd = state_file("s");
     cr_assert_eq(ftruncate(dump, (off_t)RAM), 0);
@@ -148,7 +189,7 @@ Test(layer, damage_is_noticed)
     int base = file("base", RAM), out = file("out", 0), ram = file("ram", RAM);
     put(base, 7, 'b');
     struct layer_source from = {
-        .ram_bytes = RAM, .base_fd = base, .dump_fd = -1, .state_fd = state_file("s"), .flat = true
+        .ram_bytes = RAM, .base_fd = base, .state_fd = state_file("s"), .flat = true
     };
     cr_assert_eq(layer_write(out, &from, &f, &err), 0, "%s", err.text);
     cr_assert_eq(layer_read(out, f.sha256, 2 * RAM, ram, -1, &err), -ERR_INVALID);
@@ -179,9 +220,12 @@ static void keep(const char *home, int base, const char *parent, uint64_t page, 
     struct kept_manifest m = of(parent);
     int dump = dump_file(), state = state_file("s");
     change(dump, page, c);
-    struct layer_source from = {
-        .ram_bytes = RAM, .base_fd = base, .dump_fd = dump, .state_fd = state, .flat = !parent[0]
-    };
+    struct layer_source from = { .ram_bytes = RAM,
+                                 .base_fd = base,
+                                 .dumps = { dump },
+                                 .n_dumps = 1,
+                                 .state_fd = state,
+                                 .flat = !parent[0] };
     cr_assert_eq(kept_write(home, &from, &m, id, &err), 0, "%s", err.text);
     (void)close(dump);
     (void)close(state);

@@ -30,10 +30,14 @@ Test(vm, product_is_consistent)
                 cr_assert(s == VM_DYING || s == VM_DEAD || s == VM_FREEZING,
                           "a leased sandbox is never used again");
             }
-            if (state == VM_FREEZING || state == VM_FROZEN) {
-                cr_assert(s == VM_DYING || s == VM_DEAD || s == VM_FROZEN,
+            if (state == VM_FREEZING || state == VM_FROZEN || state == VM_WRITING ||
+                state == VM_WRITTEN || state == VM_STORED) {
+                cr_assert(s == VM_DYING || s == VM_DEAD || s == VM_FROZEN || s == VM_WRITING ||
+                              s == VM_WRITTEN || s == VM_STORED,
                           "what is frozen stays where it stands");
             }
+            /* the machine is let go exactly when what it has written stays alone */
+            cr_assert_eq(action == VM_DO_FORGET, s == VM_STORED);
         }
     }
 }
@@ -52,7 +56,28 @@ Test(vm, every_live_state_can_end)
         cr_assert_eq(s, VM_DYING);
         s = (enum vm_state)state;
         cr_assert_geq(vm_step(&s, VM_EV_EXITED, NULL), 0);
-        cr_assert_eq(s, VM_DEAD);
+        cr_assert_eq(s, state == VM_WRITTEN ? VM_STORED : VM_DEAD);
+    }
+    enum vm_state s = VM_STORED;
+    cr_assert_eq(vm_step(&s, VM_EV_KILL, NULL), VM_DO_FREE);
+    cr_assert_eq(s, VM_DEAD);
+}
+
+Test(vm, one_that_is_written_out)
+{
+    static const struct {
+        enum vm_event event;
+        enum vm_state to;
+        enum vm_action action;
+    } life[] = {
+        { VM_EV_FREEZE, VM_FREEZING, VM_DO_PAUSE }, { VM_EV_STOPPED, VM_WRITING, VM_DO_WRITE },
+        { VM_EV_SAVED, VM_WRITTEN, VM_DO_WRITTEN }, { VM_EV_EXITED, VM_STORED, VM_DO_FORGET },
+        { VM_EV_KILL, VM_DEAD, VM_DO_FREE },
+    };
+    enum vm_state s = VM_LEASED;
+    for (size_t i = 0; i < sizeof life / sizeof life[0]; i++) {
+        cr_assert_eq(vm_step(&s, life[i].event, NULL), (int)life[i].action, "step %zu", i);
+        cr_assert_eq(s, life[i].to, "step %zu", i);
     }
 }
 
