@@ -1,10 +1,14 @@
-/* The database's clock against our monotonic one. */
+/* The database's clock against our monotonic one. When it went back, what waited for its old time
+ * is made due; and again a little later, for a transaction that was open at that moment brings rows
+ * of the old time when it commits. */
 #include <stdio.h>
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/store/clock_repair.h"
 #include "scheduler/scheduler.h"
+
+static const int64_t look_after_ms[SCHED_CLOCK_LOOKS + 1] = { 5000, 60000 };
 
 int scheduler_watch_clock(struct scheduler *s, struct err *err)
 {
@@ -15,7 +19,8 @@ int scheduler_watch_clock(struct scheduler *s, struct err *err)
     }
     int64_t ahead_ms = db_ms - now;
     bool back = s->clock_known && ahead_ms < s->clock_ahead_ms - SCHED_CLOCK_STEP_MS;
-    if (s->clock_known && !back) {
+    bool step = back || !s->clock_known;
+    if (!step && (s->clock_looks == 0 || now < s->clock_look_at_ms)) {
         s->clock_ahead_ms = ahead_ms;
         return 0;
     }
@@ -32,6 +37,8 @@ int scheduler_watch_clock(struct scheduler *s, struct err *err)
                  ms, "jobs", jobs);
         s->announced = true;
     }
+    s->clock_looks = step ? SCHED_CLOCK_LOOKS : s->clock_looks - 1;
+    s->clock_look_at_ms = now + look_after_ms[SCHED_CLOCK_LOOKS - s->clock_looks];
     s->clock_known = true;
     s->clock_ahead_ms = ahead_ms;
     return 0;

@@ -28,8 +28,10 @@
 #define SCHED_BEAT_MS 1000   /* between two signs of life */
 #define SCHED_BEAT_TTL_MS 10000
 #define SCHED_CLOCK_STEP_MS 500 /* the database's clock went back by more: a step */
-#define SCHED_EXPIRE_MAX 100    /* snapshots deleted at a time */
-#define SCHED_TIDY_MS 60000     /* between two looks for consumers that nobody is any more */
+#define SCHED_CLOCK_LOOKS 2  /* looks for its traces afterwards: by transactions open at the time  \
+                              */
+#define SCHED_EXPIRE_MAX 100 /* snapshots deleted at a time */
+#define SCHED_TIDY_MS 60000  /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
 #define SCHED_LOST_MS 3000           /* between two looks for entries that Redis lost */
 #define SCHED_LOST_AGE_MS 5000       /* a dispatched job without an entry is lost only after this */
@@ -93,6 +95,8 @@ struct scheduler {
     int64_t intake_mean_bytes;
     bool clock_known;
     int64_t clock_ahead_ms; /* the database's clock, less mono_ms */
+    int64_t clock_look_at_ms;
+    int clock_looks; /* that are left */
     struct template_slot templates[SCHED_TEMPLATES_MAX];
     int64_t n_submitted, n_rejected, n_dispatched, n_expired,
         n_requeued; /* since start; logged at the end */

@@ -32,13 +32,16 @@ static const struct statement batch_tenant = {
 static const struct statement grow_batch = {
     "grow_batch", "UPDATE batches SET jobs = jobs + $2::int WHERE id = $1::uuid"
 };
-/* $1 tenant, $2 batch or NULL, from $3 on one value a job */
+/* $1 tenant, $2 batch or NULL, from $3 on one value a job. now() is the transaction's start: one
+ * moment for all; but never later than submitted_at, or the job would seem to have asked to wait
+ * (clock_repair.c) when the clock goes back within the transaction. */
 #define INSERT_JOBS(conflict)                                                                      \
     "WITH added AS (INSERT INTO jobs (id, tenant, batch_id, seq, template, name, spec, "           \
     "spec_hash, "                                                                                  \
     "labels, idempotency_key, priority, not_before, deadline, retries)"                            \
     " SELECT id, $1, $2::uuid, seq, template, name, spec, spec_hash, labels::jsonb, "              \
-    "idempotency_key, priority, greatest(now(), to_timestamp(not_before_ms / 1000.0::float8)),"    \
+    "idempotency_key, priority, greatest(least(now(), clock_timestamp()),"                         \
+    " to_timestamp(not_before_ms / 1000.0::float8)),"                                              \
     " to_timestamp(deadline_ms / 1000.0::float8), retries"                                         \
     " FROM unnest($3::uuid[], $4::int[], $5::text[], $6::text[], $7::text[], $8::bytea[], "        \
     "$9::text[], $10::text[], $11::int[], $12::int8[], $13::int8[], $14::int[]) i (id, seq, "      \

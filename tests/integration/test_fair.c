@@ -424,6 +424,30 @@ Test(fair, a_running_job_that_was_scheduled_in_the_future_is_no_reason_to_end)
     claim_done(&c);
 }
 
+/* Of a transaction that was open while the clock went back by an hour: its job is of the old time,
+ * and is seen only after the leader has repaired what it saw. */
+Test(fair, a_job_that_was_being_submitted_when_the_clock_went_back_does_not_wait_for_its_old_time)
+{
+    turns(2);
+    cr_assert(s.clock_known);
+    s.clock_ahead_ms += 3600000;
+    s.beat_at_ms = 0;
+    turns(1);
+    cr_assert_gt(s.clock_looks, 0, "the step is seen");
+    submit_to("a", JOB_OF(""), 1, NULL);
+    sql("UPDATE jobs SET state = 'queued', not_before = clock_timestamp() + interval '1 hour',"
+        " submitted_at = clock_timestamp() + interval '1 hour'");
+    s.clock_look_at_ms = s.beat_at_ms = 0;
+    const char *who = "";
+    for (int64_t end = mono_ms() + WAIT_MS; !*who && mono_ms() < end;) {
+        turns(1);
+        who = work(1000, NULL);
+    }
+    cr_assert_str_eq(who, "a");
+    cr_assert_eq(s.clock_looks, SCHED_CLOCK_LOOKS - 1);
+    cr_assert_gt(s.clock_look_at_ms, mono_ms() + 20000, "and once more");
+}
+
 /* The same job sent again is found, not refused, although the queue is full. */
 Test(fair, a_repeated_key_is_answered_when_the_queue_is_full)
 {
