@@ -293,6 +293,9 @@ static void end_run(struct agent *a)
     if (trusted) { /* off anybody's path, and the machine may be paused right behind EXIT */
         files_wipe();
         prepare(a, true);
+        if (a->cell.init == 0) {
+            disk_settle(&a->disk);
+        }
     }
     run_exit(&a->run, &a->env, &a->ch);
     a->state = a->before_run;
@@ -416,6 +419,7 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     rc = rc ? rc : slots_init(&a->slots, boot->cgroup_fd, &a->warm, err);
     rc = rc ? rc : slots_prepare(&a->slots, true, err);
     if (rc == 0) {
+        disk_settle(&a->disk); /* the warm interpreter writes what of its modules is not compiled */
         put_hello(a);
     }
     return rc;

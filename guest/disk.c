@@ -32,6 +32,16 @@ int disk_init(struct disk *d, struct err *err)
     return used(d, &d->base_bytes, &d->base_files, &full) < 0 ? err_sys(err, "statfs") : 0;
 }
 
+void disk_settle(struct disk *d)
+{
+    bool full;
+    uint64_t bytes, files;
+    if (used(d, &bytes, &files, &full) == 0) {
+        d->base_bytes = bytes;
+        d->base_files = files;
+    }
+}
+
 int disk_use_layer(struct disk *d, int layer_fd, struct err *err)
 {
     bool full;

@@ -13,6 +13,8 @@ struct disk {
 };
 
 MUST_CHECK int disk_init(struct disk *d, struct err *err);
+/* What is in the layer by now is the machine's own: no job has written to it. Its size stays. */
+void disk_settle(struct disk *d);
 /* From here on another layer counts, which no job has used yet. */
 MUST_CHECK int disk_use_layer(struct disk *d, int layer_fd, struct err *err);
 /* Let jobs use so much (0: no change). -ERR_TOO_LARGE when more is used already. */

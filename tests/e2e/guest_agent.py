@@ -213,6 +213,18 @@ def trusted(g):
     assert len(found) == 1 and 'identity' in found[0]['text'], found
 
 
+def trusted_writes(g):
+    """What is written before there is a job, where nothing is wiped, is not the job's (see exact_disk)."""
+    ok(g.run(['sh', '-c', 'head -c 3000000 /dev/zero >/var/left; echo 1'], root=True, trusted=True), b'1\n')
+
+
+def exact_disk(g):
+    r = g.run(['sh', '-c', 'head -c 8388608 /dev/zero >f; echo 1'], limits={'disk': 9 << 20})
+    assert r.stdout == b'1\n' and not r.exit['disk_full'] and 8 << 20 <= r.exit['disk_used_bytes'] < 8450000, r
+    r = g.run(['sh', '-c', 'cat f f >h; rm f h'], limits={'disk': 9 << 20})
+    assert r.exit['disk_refusals'] > 0 and not r.exit['disk_full'], r
+
+
 def trusted_left_nothing(g):
     ok(g.run(['sh', '-c', 'ls -A /work /tmp']), b'/tmp:\n\n/work:\n')
 
@@ -239,7 +251,7 @@ def stack_overflow(g):
 
 
 SUITES = {
-    'python': ([trusted], [trusted_left_nothing, hello, stdin, exits_and_signals, files, bad_files, out_of_order, user, memory,
+    'python': ([trusted, trusted_writes], [trusted_left_nothing, exact_disk, hello, stdin, exits_and_signals, files, bad_files, out_of_order, user, memory,
                            fork_bomb, leftovers, flood, unread_stdin, disk, identity, warm_killed, host_gone]),
     'c': ([], [c_program, stack_overflow]),
 }
