@@ -79,8 +79,8 @@ echo "@clock $EPOCHREALTIME"
 step fork_two 90 brood-lease-once "$socket" python python3 -c "$fork"
 echo "@clock $EPOCHREALTIME"
 # Frozen, forked, and forked again: what must hold is asked for there.
-step tree 200 brood-fork-tree "$socket" python 3
-step kept 200 brood-fork-tree "$socket" python 1 keep
+step tree 300 brood-fork-tree "$socket" python 3
+step kept 300 brood-fork-tree "$socket" python 1 keep
 kill "$vmpool"
 wait "$vmpool" || fail "brood-vmpool serve ended with status $?"
 say "brood-vmpool has ended; it said:"
