@@ -476,6 +476,28 @@ print('found', found)
 '''
 
 
+# Attackers that leave as much behind as they can that would go on computing, and the share of the machine's one processor that
+# the next job gets. By the guest's own clocks, which go on while the host lets the machine wait: a busy host changes nothing.
+BUSY = {
+    'threads': 'def f():\n    for i in range(8): threading.Thread(target=spin).start()\n    spin()\n',
+    'forks': 'def f():\n    signal.signal(signal.SIGCHLD, signal.SIG_IGN)\n    while True:\n        try:\n            if os.fork() == 0: os._exit(0)\n'
+             '        except OSError: pass\n',
+    'files': 'def f():\n    while True:\n        try:\n            with open("/tmp/%d" % os.getpid(), "wb") as f: f.write(bytes(1 << 20)); os.fsync(f.fileno())\n'
+             '        except OSError: pass\n',
+    'memory': 'def f():\n    while True:\n        m = mmap.mmap(-1, 16 << 20)\n        for at in range(0, len(m), 4096): m[at] = 1\n        m.close()\n',
+}
+LEAVE_BUSY = DAEMON + 'import mmap, signal, threading\ndef spin():\n    while True: pass\n%sfor i in range(4): daemon(f)\ntime.sleep(1)\n'
+GOT = '''
+import time
+def share():
+    wall, cpu = time.monotonic(), time.process_time()
+    while time.monotonic() - wall < .3: pass
+    return (time.process_time() - cpu) / (time.monotonic() - wall)
+print(max(share() for i in range(3)))
+'''
+SHARE = .9
+
+
 def run_in_cell(g, source, *args, **options):
     ready = g.cell()
     limits = {'memory': 256 << 20, 'processes': 64, 'disk': 64 << 20}
@@ -535,6 +557,14 @@ def several_runs(g):
     for step in (b'1', b'2'):  # compile and run: neither has a warm interpreter
         r = g.run(['sh', '-c', 'echo x >>/tmp/step; grep -c x /tmp/step'], cell=True)
         assert r.error is None and bytes(r.stdout) == step + b'\n', r
+
+
+def share_after_busy(g):
+    for name, source in BUSY.items():
+        r, _ = run_in_cell(g, LEAVE_BUSY % source)
+        assert r.exit['leftover_processes'] > 0, (name, r)
+        r, _ = run_in_cell(g, GOT)
+        assert float(r.stdout) >= SHARE, (name, r)
 
 
 def limits(g):
@@ -675,7 +705,7 @@ def main():
             expected = tells(g)
             again = tells(g)
             assert again == expected, difference(expected, again)
-            checks = [(c.__name__, lambda c=c: c(g)) for c in (stays_good, by_exec, several_runs, secret, limits, refused)]
+            checks = [(c.__name__, lambda c=c: c(g)) for c in (stays_good, by_exec, several_runs, share_after_busy, secret, limits, refused)]
             checks += [(n, lambda n=n: pair(g, n, expected)) for n in ATTACKS]
             more, wrong = run_checks(checks, names)
             count, failed = count + more, failed + wrong
