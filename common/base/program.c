@@ -1,6 +1,7 @@
 #include "common/base/program.h"
 
 #include <argp.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -11,6 +12,12 @@
 /* A name is asked for twice, 2 s each: with the resolver's own 5 s a silent name server would hold
  * a thread for longer than a lease. */
 #define RESOLVER_OPTIONS "timeout:2 attempts:2"
+
+/* Left to itself, malloc takes ever larger blocks from its heaps once one was freed, and a service
+ * that has seen a few jobs of 16 MiB holds their room in pieces for good. Beyond the buffers of
+ * ordinary jobs, a block is the kernel's and goes back when it is freed. */
+#define MALLOC_MMAP_BYTES (1 << 20)
+#define MALLOC_TRIM_BYTES (4 << 20)
 
 struct options {
     const char *home, *file;
@@ -57,6 +64,8 @@ int program_begin(const struct program *p, int argc, char **argv, struct config 
     argp_program_version = version;
     (void)argp_parse(&arguments, argc, argv, 0, NULL, &o);
     (void)setenv("RES_OPTIONS", RESOLVER_OPTIONS, 0);
+    (void)mallopt(M_MMAP_THRESHOLD, MALLOC_MMAP_BYTES);
+    (void)mallopt(M_TRIM_THRESHOLD, MALLOC_TRIM_BYTES);
     if (config_load(ret_config, o.home, o.file, &err) < 0) {
         (void)fprintf(stderr, "brood-%s: %s\n", p->name, err.text);
         return EXIT_WRONG_SETTINGS;
