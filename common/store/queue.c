@@ -252,6 +252,22 @@ int queue_ping(struct queue *q, struct err *err)
     return queue_command(q, &a, 0, NULL, err);
 }
 
+int queue_begin(struct queue *q, struct err *err)
+{
+    struct args multi = { .n = 0 };
+    args_str(&multi, "MULTI");
+    int rc = queue_ensure(q, 0, err);
+    return rc < 0 ? rc : queue_append(q, &multi, err);
+}
+
+int queue_end(struct queue *q, int n, struct err *err)
+{
+    struct args exec = { .n = 0 };
+    args_str(&exec, "EXEC");
+    int rc = queue_append(q, &exec, err);
+    return rc < 0 ? rc : queue_replies(q, n + 1, NULL, err);
+}
+
 static int make_group(struct queue *q, const char *key, const char *group, struct err *err)
 {
     struct args a = { .n = 0 };

@@ -189,9 +189,10 @@ int queue_intake_read(struct queue *q, const char *consumer, bool recover, int m
     return n;
 }
 
+/* All or nothing, as queue_claim_ack. */
 int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n, struct err *err)
 {
-    int rc = queue_ensure(q, 0, err);
+    int rc = queue_begin(q, err);
     for (int i = 0; i < n && rc == 0; i++) {
         struct args ack = { .n = 0 }, del = { .n = 0 };
         args_strs(&ack, "XACK", KEY_INTAKE, GROUP_SCHEDULER, entries[i].stream_id, NULL);
@@ -199,7 +200,7 @@ int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n,
         rc = queue_append(q, &ack, err);
         rc = rc < 0 ? rc : queue_append(q, &del, err);
     }
-    return rc < 0 ? rc : queue_replies(q, 2 * n, NULL, err);
+    return rc < 0 ? rc : queue_end(q, 2 * n + 1, err);
 }
 
 int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const struct err *why,
@@ -209,26 +210,24 @@ int queue_intake_reject(struct queue *q, const struct intake_entry *entry, const
     if (entry->job && memmem(entry->job, entry->job_len, "\"secrets\"", 9)) {
         len = 0; /* what was refused is kept for a while, secrets are not */
     }
-    struct args c[6] = { { .n = 0 } };
-    args_str(&c[0], "MULTI");
-    args_strs(&c[1], "XADD", KEY_REJECTED, "MAXLEN", "~", REJECTED_MAX, "*", "intake",
+    struct args c[4] = { { .n = 0 } };
+    args_strs(&c[0], "XADD", KEY_REJECTED, "MAXLEN", "~", REJECTED_MAX, "*", "intake",
               entry->stream_id, "code", err_word(why->code), "reason", why->text, "tenant",
               entry->tenant, "batch", entry->batch, "job", NULL);
-    args_mem(&c[1], entry->job, len);
-    args_strs(&c[2], "XADD", KEY_EVENTS, "MAXLEN", "~", EVENTS_MAX, "*", "type", "job.rejected",
+    args_mem(&c[0], entry->job, len);
+    args_strs(&c[1], "XADD", KEY_EVENTS, "MAXLEN", "~", EVENTS_MAX, "*", "type", "job.rejected",
               "intake", entry->stream_id, "batch", entry->batch, "reason", why->text, "code",
               err_word(why->code), "retry_after_ms", NULL);
-    args_int(&c[2], why->retry_after_ms);
-    args_str(&c[2], "at");
-    args_int(&c[2], wall_ms());
-    args_strs(&c[3], "XACK", KEY_INTAKE, GROUP_SCHEDULER, entry->stream_id, NULL);
-    args_strs(&c[4], "XDEL", KEY_INTAKE, entry->stream_id, NULL);
-    args_str(&c[5], "EXEC");
-    int rc = queue_ensure(q, 0, err);
-    for (int i = 0; i < 6 && rc == 0; i++) {
+    args_int(&c[1], why->retry_after_ms);
+    args_str(&c[1], "at");
+    args_int(&c[1], wall_ms());
+    args_strs(&c[2], "XACK", KEY_INTAKE, GROUP_SCHEDULER, entry->stream_id, NULL);
+    args_strs(&c[3], "XDEL", KEY_INTAKE, entry->stream_id, NULL);
+    int rc = queue_begin(q, err);
+    for (int i = 0; i < 4 && rc == 0; i++) {
         rc = queue_append(q, &c[i], err);
     }
-    return rc < 0 ? rc : queue_replies(q, 6, NULL, err);
+    return rc < 0 ? rc : queue_end(q, 5, err);
 }
 
 int queue_intake_lag(struct queue *q, int64_t *ret_entries, int64_t *ret_oldest_ms, struct err *err)

@@ -48,6 +48,11 @@ MUST_CHECK int queue_command(struct queue *q, const struct args *a, int64_t bloc
  * success only). */
 MUST_CHECK int queue_append(struct queue *q, const struct args *a, struct err *err);
 MUST_CHECK int queue_replies(struct queue *q, int n, redisReply **ret_replies, struct err *err);
+/* The same as one transaction: queue_begin, then append; queue_end takes the replies, of which n
+ * are MULTI's and those of what was appended. A connection that breaks before EXEC leaves nothing
+ * done. */
+MUST_CHECK int queue_begin(struct queue *q, struct err *err);
+MUST_CHECK int queue_end(struct queue *q, int n, struct err *err);
 /* EVAL of one of our scripts: keys and args are strings. */
 void args_eval(struct args *a, const char *script, const char *key);
 

@@ -285,9 +285,11 @@ int queue_claim_pass(struct queue *q, const char *consumer, const struct claim *
     return r->type == REDIS_REPLY_INTEGER ? (int)r->integer : queue_bad_reply(err, "pass");
 }
 
+/* All or nothing: an entry that is acknowledged and not deleted would be nobody's and stay for
+ * good. */
 int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struct err *err)
 {
-    int rc = queue_ensure(q, 0, err), sent = 0;
+    int rc = queue_begin(q, err), sent = 1;
     for (int i = 0; i < n && rc == 0; sent += 2) {
         struct args ack = { .n = 0 }, del = { .n = 0 };
         args_strs(&ack, "XACK", KEY_READY, GROUP_WORKERS, NULL);
@@ -299,7 +301,7 @@ int queue_claim_ack(struct queue *q, const char *const *stream_ids, int n, struc
         rc = queue_append(q, &ack, err);
         rc = rc < 0 ? rc : queue_append(q, &del, err);
     }
-    return rc < 0 ? rc : queue_replies(q, sent, NULL, err);
+    return rc < 0 ? rc : queue_end(q, sent, err);
 }
 
 static void copy_reply(const redisReply *r, char *out, size_t room)

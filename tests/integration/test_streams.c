@@ -36,6 +36,24 @@ Test(streams, malformed_ready_entry_is_skipped)
     freeReplyObject(r);
 }
 
+/* A connection that is cut between the two would leave an entry that is acknowledged and stays:
+ * nobody is given it again, nobody deletes it, and it counts as waiting for good. */
+Test(streams, acknowledging_and_deleting_are_one_transaction)
+{
+    const char *const ids[] = { "1-1", "1-2" };
+    struct intake_entry entry = { .stream_id = "1-3" };
+    redisReply *r = redisCommand(f.queue.ctx, "CONFIG RESETSTAT");
+    freeReplyObject(r);
+    OK(queue_claim_ack(&f.queue, ids, 2, &err));
+    OK(queue_intake_ack(&f.queue, &entry, 1, &err));
+    r = redisCommand(f.queue.ctx, "INFO commandstats");
+    cr_assert(r && r->type == REDIS_REPLY_STRING);
+    cr_assert(strstr(r->str, "cmdstat_xack:calls=2,") && strstr(r->str, "cmdstat_xdel:calls=2,") &&
+                  strstr(r->str, "cmdstat_exec:calls=2,"),
+              "%s", r->str);
+    freeReplyObject(r);
+}
+
 Test(streams, live_output_and_events)
 {
     struct id job = id_new();
