@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/base/secret_key.h"
 #include "common/model/secrets.h"
@@ -239,6 +240,11 @@ int scheduler_intake(struct scheduler *s, int64_t block_ms, struct intake_taken 
     cleanup_free struct candidate *c = calloc((size_t)max, sizeof *c);
     if (!entries || !c) {
         abort();
+    }
+    /* One who led and was stopped while it waited for entries was given one more. */
+    if (mono_ms() >= s->recover_at_ms) {
+        s->recover = true;
+        s->recover_at_ms = mono_ms() + SCHED_RECOVER_MS;
     }
     int n = queue_intake_read(&s->queue, SCHED_CONSUMER, s->recover, max, s->recover ? 0 : block_ms,
                               entries, err);

@@ -17,6 +17,7 @@ void scheduler_init(struct scheduler *s, const struct config *config)
     memset(s, 0, sizeof *s);
     s->config = config;
     s->recover = true;
+    s->recover_at_ms = mono_ms() + SCHED_RECOVER_MS;
     s->announced = true;
     s->due_at_ms = -1;
     s->activity = calloc(PICK_TENANTS_MAX, sizeof *s->activity); /* untouched pages cost nothing */

@@ -27,8 +27,11 @@
 #define SCHED_WORKERS_MS 500 /* how old the count of live slots may be */
 #define SCHED_BEAT_MS 1000   /* between two signs of life */
 #define SCHED_BEAT_TTL_MS 10000
+#define SCHED_RECOVER_MS                                                                           \
+    5000 /* between two looks for entries that a former leader was given last */
 #define SCHED_CLOCK_STEP_MS 500 /* the database's clock went back by more: a step */
-#define SCHED_CLOCK_LOOKS 2  /* looks for its traces afterwards: by transactions open at the time  \
+#define SCHED_CLOCK_LOOKS                                                                          \
+    2                        /* looks for its traces afterwards: by transactions open at the time  \
                               */
 #define SCHED_EXPIRE_MAX 100 /* snapshots deleted at a time */
 #define SCHED_TIDY_MS 60000  /* between two looks for consumers that nobody is any more */
@@ -87,7 +90,8 @@ struct scheduler {
     struct outage outage;
     struct lease_watch leases;
     struct leader leader;
-    bool recover;   /* the group may hold entries that were taken and not finished */
+    bool recover; /* the group may hold entries that were taken and not finished */
+    int64_t recover_at_ms;
     bool announced; /* rows are known to be new since the last dispatch */
     bool backlog;   /* more jobs wait than there was room for */
     int64_t slots, slots_at_ms, sweep_at_ms, due_at_ms, leases_at_ms, lost_at_ms, tidy_at_ms,

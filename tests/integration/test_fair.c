@@ -448,6 +448,23 @@ Test(fair, a_job_that_was_being_submitted_when_the_clock_went_back_does_not_wait
     cr_assert_gt(s.clock_look_at_ms, mono_ms() + 20000, "and once more");
 }
 
+/* A leader that is stopped while it waits for entries is given one by Redis, and does not lead any
+ * more when it goes on. */
+Test(fair, an_entry_that_a_former_leader_was_given_is_taken)
+{
+    turns(3);
+    cr_assert(!s.recover);
+    redisReply *r = redisCommand(f.queue.ctx, "XADD brood:intake * tenant a job %s", JOB_OF(""));
+    freeReplyObject(r);
+    r = redisCommand(f.queue.ctx, "XREADGROUP GROUP scheduler scheduler STREAMS brood:intake >");
+    cr_assert(r && r->type == REDIS_REPLY_ARRAY);
+    freeReplyObject(r);
+    turns(2);
+    s.recover_at_ms = 0;
+    turns(3);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs"), 1);
+}
+
 /* The same job sent again is found, not refused, although the queue is full. */
 Test(fair, a_repeated_key_is_answered_when_the_queue_is_full)
 {
