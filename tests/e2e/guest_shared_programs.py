@@ -95,13 +95,13 @@ for d in ('/tmp', '/var/tmp', '/dev/shm', '/work', os.environ['HOME']):
     'work_itself': r'''
 import os
 os.chmod('/work', 0o777); os.setxattr('/work', 'user.x', b'y') if hasattr(os, 'setxattr') and 0 else None
-os.utime('/work', (1, 1)); os.mkdir('/work/a', 0); os.symlink('/etc', '/work/etc'); os.mkfifo('/work/pipe')
+os.utime('/work', (1, 1)); os.mkdir('a', 0); os.symlink('/etc', 'etc'); os.mkfifo('pipe')
 ''',
     'daemon': DAEMON + r'''
 def f():
     if os.path.exists('/tmp'):
         while True:
-            open('/tmp/alive', 'a').write('x'); open('/work/alive', 'a').write('x'); time.sleep(.01)
+            open('/tmp/alive', 'a').write('x'); open('alive', 'a').write('x'); time.sleep(.01)
 daemon(f)
 ''',
     'daemons': DAEMON + 'for i in range(20): daemon(lambda: None)\n',
@@ -252,7 +252,7 @@ try:
         while True: f.write(b'x' * (1 << 20))
 except OSError: pass
 try:
-    for i in range(100000): os.mkdir('/work/d%d' % i)
+    for i in range(100000): os.mkdir('d%d' % i)
 except OSError: pass
 ''',
     'ptrace': r'''
