@@ -90,24 +90,6 @@ static int lost(struct err *err, const char *what)
     return err_set(err, ERR_UNAVAILABLE, "%s of the machine cannot be read: it has ended", what);
 }
 
-static int write_at(int fd, const void *data, size_t n, uint64_t at, struct err *err)
-{
-    const char *from = data;
-    while (n > 0) {
-        ssize_t w = pwrite(fd, from, n, (off_t)at);
-        if (w < 0 && errno == EINTR) {
-            continue;
-        }
-        if (w <= 0) {
-            return err_sys(err, "write a dump");
-        }
-        from += w;
-        at += (uint64_t)w;
-        n -= (size_t)w;
-    }
-    return 0;
-}
-
 static int copy_run(int mem, uint64_t ram_at, uint64_t at, size_t len, char *buffer, int out_fd,
                     struct err *err)
 {
@@ -121,7 +103,7 @@ static int copy_run(int mem, uint64_t ram_at, uint64_t at, size_t len, char *buf
         }
         got += (size_t)n;
     }
-    return write_at(out_fd, buffer, len, at, err);
+    return ram_write_at(out_fd, buffer, len, at, err);
 }
 
 struct chunk {
@@ -159,7 +141,7 @@ static int copy_chunk(const struct machine_look *look, uint64_t ram_at, uint64_t
     }
     return rc < 0 || !any
                ? rc
-               : write_at(out_fd, c->bits, (pages + 7) / 8, map_at + at / PAGE_BYTES / 8, err);
+               : ram_write_at(out_fd, c->bits, (pages + 7) / 8, map_at + at / PAGE_BYTES / 8, err);
 }
 
 int dump_read(const struct machine_look *look, const int *files, size_t n, uint64_t ram_bytes,

@@ -23,7 +23,7 @@
 #define PENDING_MAX 64
 #define PAGEMAP_WORDS 512
 #define ASK_FDS_MAX SEED_LAYERS_MAX
-static_assert(SEED_FDS_MAX <= ASK_FDS_MAX, "the largest request");
+static_assert(SEED_FDS_MAX <= ASK_FDS_MAX && ASK_FDS_MAX <= FD_PASS_MAX, "the largest request");
 /* Documentation/admin-guide/mm/pagemap.rst: present, mapped exclusively; file page */
 #define PAGEMAP_OWN (1ull << 63 | 1ull << 56)
 #define PAGEMAP_OF_FILE (1ull << 61)
@@ -157,23 +157,8 @@ void seed_free(struct seed *s)
 static int send_request(int control_fd, const struct seed_request *r, const int *fds, size_t n_fds,
                         struct err *err)
 {
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)r, .iov_len = sizeof *r };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(ASK_FDS_MAX * sizeof(int))];
-    } control = { .bytes = { 0 } };
     assert(n_fds <= ASK_FDS_MAX);
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-    if (n_fds > 0) {
-        msg.msg_control = control.bytes;
-        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
-                               .cmsg_type = SCM_RIGHTS,
-                               .cmsg_len = CMSG_LEN(n_fds * sizeof(int)) };
-        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    }
-    if (sendmsg(control_fd, &msg, MSG_NOSIGNAL | MSG_DONTWAIT) < 0) {
+    if (!fds_send(control_fd, r, sizeof *r, fds, n_fds, MSG_DONTWAIT)) {
         return err_sys(err, "seed");
     }
     return 0;

@@ -80,14 +80,18 @@ struct copy {
     crypto_hash_sha256_state sha;
 };
 
-static int full_pwrite(int fd, const uint8_t *data, size_t n, uint64_t at, struct err *err)
+int ram_write_at(int fd, const void *data, size_t n, uint64_t at, struct err *err)
 {
+    const char *from = data;
     while (n > 0) {
-        ssize_t w = pwrite(fd, data, n, (off_t)at);
+        ssize_t w = pwrite(fd, from, n, (off_t)at);
+        if (w < 0 && errno == EINTR) {
+            continue;
+        }
         if (w <= 0) {
             return err_sys(err, "write");
         }
-        data += w;
+        from += w;
         at += (uint64_t)w;
         n -= (size_t)w;
     }
@@ -117,7 +121,7 @@ static int copy_chunk(void *ctx, uint64_t offset, const uint8_t *data, size_t n,
         }
         if (!zero) {
             c->used += end - at;
-            int rc = c->out >= 0 ? full_pwrite(c->out, data + at, end - at, offset + at, err) : 0;
+            int rc = c->out >= 0 ? ram_write_at(c->out, data + at, end - at, offset + at, err) : 0;
             if (rc < 0) {
                 return rc;
             }
@@ -204,7 +208,7 @@ static int copy_state(int from, int to, uint64_t *ret_bytes, char ret_sha[MANIFE
             break;
         }
         (void)crypto_hash_sha256_update(&sha, chunk, (unsigned long long)n);
-        int rc = full_pwrite(to, chunk, (size_t)n, at, err);
+        int rc = ram_write_at(to, chunk, (size_t)n, at, err);
         if (rc < 0) {
             return rc;
         }
@@ -273,7 +277,7 @@ static int write_all(const char *tmp, int ram_fd, int state_fd, struct manifest 
         return err_prefix(err, "%s", tmp);
     }
     cleanup_free char *text = manifest_print(m);
-    if ((rc = full_pwrite(text_fd, (const uint8_t *)text, strlen(text), 0, err)) < 0) {
+    if ((rc = ram_write_at(text_fd, text, strlen(text), 0, err)) < 0) {
         return rc;
     }
     if (fsync(ram) < 0 || fsync(state) < 0 || fsync(text_fd) < 0) {

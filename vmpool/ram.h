@@ -7,6 +7,8 @@
 
 /* Fresh memfd of the size. */
 MUST_CHECK int ram_memfd(const char *name, uint64_t bytes, int *ret_fd, struct err *err);
+/* All n bytes of data, at an offset. */
+MUST_CHECK int ram_write_at(int fd, const void *data, size_t n, uint64_t at, struct err *err);
 /* Give back pages of zeros to the host (holes), then forbid every change: F_SEAL_WRITE, GROW,
  * SHRINK, SEAL. Nobody may hold a shared writable mapping any more. *ret_used: bytes that remain.
  */

@@ -39,23 +39,9 @@ static void on_closed(evutil_socket_t fd, short what, void *arg)
 static int ask(const struct jail *j, const struct jail_request *r, const int *fds, unsigned n_fds,
                struct err *err)
 {
-    struct iovec iov = { .iov_base = (void *)(uintptr_t)r, .iov_len = sizeof *r };
-    union {
-        struct cmsghdr align;
-        char bytes[CMSG_SPACE(JAIL_FDS_MAX * sizeof(int))];
-    } control = { .bytes = { 0 } };
-    struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+    static_assert(JAIL_FDS_MAX <= FD_PASS_MAX, "the largest request");
     assert(n_fds <= JAIL_FDS_MAX);
-    if (n_fds > 0) {
-        msg.msg_control = control.bytes;
-        msg.msg_controllen = CMSG_SPACE(n_fds * sizeof(int));
-        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
-        *c = (struct cmsghdr){ .cmsg_level = SOL_SOCKET,
-                               .cmsg_type = SCM_RIGHTS,
-                               .cmsg_len = CMSG_LEN(n_fds * sizeof(int)) };
-        memcpy(CMSG_DATA(c), fds, n_fds * sizeof(int));
-    }
-    return sendmsg(j->fd, &msg, MSG_NOSIGNAL) < 0 ? err_sys(err, "jailer") : 0;
+    return fds_send(j->fd, r, sizeof *r, fds, n_fds, 0) ? 0 : err_sys(err, "jailer");
 }
 
 static void ask_slots(struct jail *j)

@@ -131,41 +131,40 @@ int pool_client_fork(int fd, uint64_t frozen, struct pool_lease *ret_lease, stru
     return lease(fd, "", false, frozen, ret_lease, err);
 }
 
+/* Sends m and takes the answer into it. */
+static int ask(int fd, pool_PoolMessage *m, pb_size_t want, const char *what, struct err *err)
+{
+    int fds[2];
+    int rc = send_message(fd, m, err);
+    if (rc < 0 || (rc = receive(fd, m, fds, err)) < 0) {
+        return rc;
+    }
+    return m->which_body == want ? 0 : err_set(err, ERR_PROTOCOL, "not a %s", what);
+}
+
 int pool_client_freeze(int fd, const struct pool_lease *frozen, struct err *err)
 {
     cleanup_free pool_PoolMessage *m = calloc(1, sizeof *m);
-    int fds[2];
     if (!m) {
         abort();
     }
     m->which_body = pool_PoolMessage_freeze_tag;
     m->body.freeze.lease = frozen->reply.lease;
-    int rc = send_message(fd, m, err);
-    if (rc < 0 || (rc = receive(fd, m, fds, err)) < 0) {
-        return rc;
-    }
-    if (m->which_body != pool_PoolMessage_freeze_reply_tag) {
-        return err_set(err, ERR_PROTOCOL, "not a FreezeReply");
-    }
-    return 0;
+    return ask(fd, m, pool_PoolMessage_freeze_reply_tag, "FreezeReply", err);
 }
 
 int pool_client_keep(int fd, const struct pool_lease *frozen, char *ret_id, size_t room,
                      struct err *err)
 {
     cleanup_free pool_PoolMessage *m = calloc(1, sizeof *m);
-    int fds[2];
     if (!m) {
         abort();
     }
     m->which_body = pool_PoolMessage_keep_tag;
     m->body.keep.lease = frozen->reply.lease;
-    int rc = send_message(fd, m, err);
-    if (rc < 0 || (rc = receive(fd, m, fds, err)) < 0) {
+    int rc = ask(fd, m, pool_PoolMessage_keep_reply_tag, "KeepReply", err);
+    if (rc < 0) {
         return rc;
-    }
-    if (m->which_body != pool_PoolMessage_keep_reply_tag) {
-        return err_set(err, ERR_PROTOCOL, "not a KeepReply");
     }
     (void)snprintf(ret_id, room, "%s", m->body.keep_reply.id);
     return 0;

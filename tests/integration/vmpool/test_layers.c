@@ -15,6 +15,7 @@
 
 #include "common/base/cleanup.h"
 #include "tests/integration/vmpool/layers_target.h"
+#include "tests/integration/vmpool/preloaded.h"
 #include "vmpool/dump.h"
 #include "vmpool/engine_qemu.h"
 #include "vmpool/qemu_seed.h"
@@ -54,22 +55,9 @@ static void start(struct target *t, int ram, const int *layers, int n)
     if (n >= 0) {
         cr_assert_eq(seed_layers(control[0], layers, (size_t)n, &err), 0, "%s", err.text);
     }
-    t->pid = fork();
-    if (t->pid == 0) {
-        int from[] = { ram, ask[1], control[1] }, to[] = { 3, 4, SEED_FD };
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int i = 0; i < 3; i++) {
-            from[i] = fcntl(from[i], F_DUPFD, 100);
-        }
-        for (int i = 0; i < 3; i++) {
-            (void)dup2(from[i], to[i]);
-        }
-        char *argv[] = { (char *)"target", NULL };
-        char *envp[] = { (char *)"LD_PRELOAD=" BROOD_BINARY_DIR "/brood-qemu-seed.so",
-                         (char *)SEED_ENV_WRITE, NULL };
-        (void)execve(BROOD_BINARY_DIR "/tests/bin/brood-layers-target", argv, envp);
-        _exit(127);
-    }
+    const int from[] = { ram, ask[1], control[1] }, to[] = { 3, 4, SEED_FD };
+    t->pid = preloaded_start(BROOD_BINARY_DIR "/tests/bin/brood-layers-target", SEED_ENV_WRITE,
+                             from, to);
     (void)close(ask[1]);
     (void)close(control[0]);
     (void)close(control[1]);

@@ -13,6 +13,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/integration/vmpool/preloaded.h"
 #include "vmpool/seed_wire.h"
 
 #define ANSWER_MS 60000
@@ -35,22 +36,8 @@ static void start(struct target *t)
     pair(SOCK_STREAM, ask);
     pair(SOCK_SEQPACKET, hear);
     pair(SOCK_SEQPACKET, control);
-    t->pid = fork();
-    if (t->pid == 0) {
-        int from[] = { ask[1], hear[1], control[1] }, to[] = { 4, 5, SEED_FD };
-        (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
-        for (int i = 0; i < 3; i++) {
-            from[i] = fcntl(from[i], F_DUPFD, 100);
-        }
-        for (int i = 0; i < 3; i++) {
-            (void)dup2(from[i], to[i]);
-        }
-        char *argv[] = { (char *)"target", NULL };
-        char *envp[] = { (char *)"LD_PRELOAD=" BROOD_BINARY_DIR "/brood-qemu-seed.so",
-                         (char *)SEED_ENV, NULL };
-        (void)execve(BROOD_BINARY_DIR "/tests/bin/brood-seed-target", argv, envp);
-        _exit(127);
-    }
+    const int from[] = { ask[1], hear[1], control[1] }, to[] = { 4, 5, SEED_FD };
+    t->pid = preloaded_start(BROOD_BINARY_DIR "/tests/bin/brood-seed-target", SEED_ENV, from, to);
     (void)close(ask[1]);
     (void)close(hear[1]);
     (void)close(control[1]);
