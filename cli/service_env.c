@@ -6,10 +6,9 @@
 
 #define TO(id) (1u << (id))
 #define ALL (TO(SVC_COUNT) - 1)
-#define STORES                                                                                     \
-    (TO(SVC_SCHEDULER) | TO(SVC_WORKER)) /* who opens Postgres, Redis and the objects              \
-                                          */
-#define OURS (STORES | TO(SVC_VMPOOL))   /* who reads brood's settings */
+/* Who opens Postgres, Redis and the objects. */
+#define STORES (TO(SVC_SCHEDULER) | TO(SVC_WORKER))
+#define OURS (STORES | TO(SVC_VMPOOL)) /* who reads brood's settings */
 
 /* A name, or its beginning before a '*'. */
 static const struct env_row {

@@ -18,8 +18,8 @@
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/base/log.h"
+#include "vmpool/dump.h"
 #include "vmpool/ram.h"
-#include "vmpool/seed_wire.h"
 
 /* A chain is read from its first layer on: one that would be longer than this is written whole, and
  * so is one whose layers are larger than the whole (docs/performance.md has the curve). */
@@ -45,13 +45,12 @@ struct keep {
     int64_t begun_us;
 };
 
-/* QEMU may be in hostile hands: it cannot make the file shorter while we read it. */
+/* QEMU may be in hostile hands: it cannot make the file shorter while we read it, nor seal it. */
 static int dump_file(uint64_t ram_bytes, int *ret_fd, struct err *err)
 {
-    uint64_t bytes = SEED_DUMP_MAP(ram_bytes) + (ram_bytes / LAYER_PAGE_BYTES + 7) / 8;
     cleanup_close int fd = -1;
-    int rc = ram_memfd("brood-dump", bytes, &fd, err);
-    if (rc == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL) < 0) {
+    int rc = dump_new(ram_bytes, &fd, err);
+    if (rc == 0 && fcntl(fd, F_ADD_SEALS, F_SEAL_SEAL) < 0) {
         rc = err_sys(err, "seal a memfd");
     }
     if (rc == 0) {

@@ -20,8 +20,7 @@
 #include "schemas/proto/pool.pb.h"
 
 #define BACKLOG 128
-#define ACCEPT_AGAIN_MS                                                                            \
-    200 /* without a descriptor for a client: how long until it is tried again */
+#define ACCEPT_AGAIN_MS 200 /* without a descriptor for a client: until it is tried again */
 
 struct client {
     LIST_ENTRY(client) link;
