@@ -119,8 +119,7 @@ static int run_leaf(struct slot *s, const struct help_ticket *t, struct job_spec
                             .lease_start_us = asked_us };
     struct live live;
     if (spec->stream) {
-        live_start(&live, &s->queue, t->job_id);
-        live.node = t->node;
+        live_start(&live, s->shared->publisher, t->job_id, t->node);
         job.live = &live;
     }
     struct artifact_set set;

@@ -163,7 +163,7 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
         return rc;
     }
     struct live live;
-    live_start(&live, spec->stream ? &s->queue : NULL, e->claim.job_id);
+    live_start(&live, spec->stream ? s->shared->publisher : NULL, e->claim.job_id, 0);
     struct node_job job = { .shared = s->shared,
                             .spec = spec,
                             .node = &spec->tree->nodes[0],

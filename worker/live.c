@@ -4,25 +4,25 @@
 
 #include "common/base/clock.h"
 
-void live_start(struct live *l, struct queue *queue, const char *job_id)
+void live_start(struct live *l, struct publisher *publisher, const char *job_id, int node)
 {
-    *l = (struct live){ .queue = queue, .job_id = job_id };
+    *l = (struct live){ .publisher = publisher, .job_id = job_id, .node = node };
+    l->era = publisher ? publisher_era(publisher) : 0;
     buf_init(&l->pending, LIVE_BUFFER_BYTES);
+}
+
+static void put(struct live *l, int stream, const void *data, size_t len)
+{
+    if (l->publisher &&
+        !publisher_put(l->publisher, l->era, l->job_id, l->node, stream, data, len)) {
+        l->publisher = NULL;
+    }
 }
 
 static void flush(struct live *l)
 {
-    struct err err = { 0 };
-    if (l->queue && l->pending.len > 0 && l->pieces++ < LIVE_PIECES_MAX) {
-        if (l->lock) {
-            (void)pthread_mutex_lock(l->lock);
-        }
-        int rc = queue_log_add(l->queue, l->job_id, l->node, l->stream, l->pending.data,
-                               l->pending.len, &err);
-        if (l->lock) {
-            (void)pthread_mutex_unlock(l->lock);
-        }
-        l->queue = rc < 0 ? NULL : l->queue;
+    if (l->pending.len > 0 && l->pieces++ < LIVE_PIECES_MAX) {
+        put(l, l->stream, l->pending.data, l->pending.len);
     }
     buf_reset(&l->pending);
     l->last_us = mono_us();
@@ -35,7 +35,8 @@ void live_add(struct live *l, int stream, const void *data, size_t len)
         flush(l);
     }
     l->stream = stream;
-    while (l->queue && len > 0 && l->total < LIVE_TOTAL_BYTES_MAX && l->pieces < LIVE_PIECES_MAX) {
+    while (l->publisher && len > 0 && l->total < LIVE_TOTAL_BYTES_MAX &&
+           l->pieces < LIVE_PIECES_MAX) {
         size_t room = LIVE_BUFFER_BYTES - l->pending.len;
         size_t part = len < room ? len : room;
         struct err err = { 0 };
@@ -72,9 +73,6 @@ void live_done(struct live *l)
 void live_end(struct live *l)
 {
     flush(l);
-    struct err err = { 0 };
-    if (l->queue && queue_log_end(l->queue, l->job_id, &err) < 0) {
-        l->queue = NULL;
-    }
+    put(l, 0, "", 0);
     buf_done(&l->pending);
 }

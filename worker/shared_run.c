@@ -125,7 +125,7 @@ int shared_run(struct slot *s, struct job_spec *spec, bool saturated, lease_fn *
     struct template_info info = { .memory_mib = h->lease.memory_mib, .vcpus = h->lease.vcpus };
     job_clamp_to_template(spec, &info);
     struct live live;
-    live_start(&live, spec->stream ? &s->queue : NULL, e->claim.job_id);
+    live_start(&live, spec->stream ? s->shared->publisher : NULL, e->claim.job_id, 0);
     struct node_job job = { .shared = s->shared,
                             .spec = spec,
                             .node = &spec->tree->nodes[0],

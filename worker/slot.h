@@ -37,6 +37,7 @@ struct slot_shared {
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
     struct pending *pending;      /* artifacts that wait for objects; NULL: none */
     struct kept *kept;
+    struct publisher *publisher; /* live output */
     struct spool_view spool;
     struct warm *warm;     /* kept states, here and elsewhere */
     job_script script;     /* NULL but in programs of the tests */
@@ -53,7 +54,7 @@ struct slot {
     struct slot_shared *shared;
     int number;
     pthread_t thread;
-    struct queue queue; /* claims and live output */
+    struct queue queue; /* claims */
     struct pool_client pool;
     struct session session;
     int abort_fd;     /* eventfd: the job in hand is to be given up */

@@ -54,13 +54,13 @@ struct tree_exec {
     const struct tree *tree;
     struct commit_entry *e;
     struct tree_run run;
+    struct live live;                /* of the job as a whole: says when its output has ended */
     struct help *help;               /* branches that other workers run */
     int64_t leaf_us;                 /* what the leaves that have ended took, together */
     int n_leaves;                    /* how many have */
     struct state *states;            /* tree->n */
     const struct snapshot_row *from; /* what node 0 started from; NULL: a template */
     pthread_mutex_t kept_lock;       /* the entry's rows of kept states */
-    pthread_mutex_t live_lock;       /* the slot's queue, while lanes run */
     struct lane lanes[JOB_PARALLEL_MAX];
     int n_busy;
     int done_fd; /* eventfd: a lane has ended */
@@ -147,9 +147,7 @@ static int run_node(struct lane *l)
                             .lease_start_us = asked_us };
     struct live live;
     if (x->spec->stream && n->leaf) {
-        live_start(&live, &x->slot->queue, x->e->claim.job_id);
-        live.node = n->index;
-        live.lock = &x->live_lock;
+        live_start(&live, x->slot->shared->publisher, x->e->claim.job_id, n->index);
         job.live = &live;
     }
     struct artifact_set set;
@@ -619,7 +617,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
                              .lease_start_us = lease_start_us,
                              .leased_us = leased_us };
     (void)pthread_mutex_init(&x->kept_lock, NULL);
-    (void)pthread_mutex_init(&x->live_lock, NULL);
+    live_start(&x->live, spec->stream ? s->shared->publisher : NULL, e->claim.job_id, 0);
     e->branches = branch_results_new(x->tree);
     e->n_branches = x->tree->n - 1;
     x->states = calloc((size_t)x->tree->n, sizeof *x->states);
@@ -656,10 +654,7 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
     } else {
         pool_release(&s->pool, first);
     }
-    struct err ignored;
-    if (spec->stream && queue_log_end(&s->queue, e->claim.job_id, &ignored) < 0) {
-        log_debug("live output ends without its mark", "job", e->claim.job_id);
-    }
+    live_end(&x->live);
     if (rc == 0) {
         sum_up(x);
         bill_branches(x);
@@ -670,7 +665,6 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
     help_free(x->help);
     tree_run_done(&x->run);
     (void)pthread_mutex_destroy(&x->kept_lock);
-    (void)pthread_mutex_destroy(&x->live_lock);
     free(x->states);
     if (x->done_fd >= 0) {
         (void)close(x->done_fd);

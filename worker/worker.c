@@ -11,6 +11,7 @@
 #include "worker/commit.h"
 #include "worker/heartbeat.h"
 #include "worker/inflight.h"
+#include "worker/publisher.h"
 #include "worker/slot.h"
 
 struct worker {
@@ -74,6 +75,9 @@ int worker_start(const struct config *config, job_script script, struct worker *
                              &w->shared.spool, w->shared.warm, &w->heartbeat, err);
     }
     if (rc == 0) {
+        rc = publisher_start(config, &w->shared.publisher, err);
+    }
+    if (rc == 0) {
         rc = cancels_start(config, w->shared.inflight, &w->cancels, err);
     }
     while (rc == 0 && w->n_slots < slots) {
@@ -135,6 +139,7 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     for (int i = 0; i < w->n_slots; i++) {
         slot_join(&w->slots[i]);
     }
+    publisher_stop(w->shared.publisher);
     cancels_stop(w->cancels);
     hot_park_free(w->shared.park);
     give_back_claims(w);

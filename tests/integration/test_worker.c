@@ -68,6 +68,35 @@ Test(worker, from_claim_to_commit)
     cr_assert_eq(queue_workers(&f.queue, &info, 1, &err), 0);
 }
 
+/* A Redis that is there and says nothing holds up what is shown of a job, not the job: its output
+ * is read, and its time is its own. */
+Test(worker, a_silent_redis_is_no_time_of_a_job)
+{
+    pid_t pid = start_worker("w1");
+    struct id id =
+        submit_to(&f.pg, "{\"template\":\"python\",\"command\":[\"drip\",\"1000\"],\"stream\":true,"
+                         "\"limits\":{\"wall_ms\":2000,\"output_bytes\":4194304}}");
+    dispatch(&f.pg, 1, NULL);
+    struct buf log;
+    buf_init(&log, 1 << 20);
+    char cursor[40] = "0";
+    struct log_piece piece = { .stream = -1 };
+    cr_assert_eq(queue_log_next(&f.queue, id.text, cursor, WAIT_MS, &log, &piece, &err), 1);
+    cr_assert_eq(piece.stream, 1);
+    redisReply *r = redisCommand(f.queue.ctx, "CLIENT PAUSE 4000 ALL");
+    cr_assert(r && r->type == REDIS_REPLY_STATUS);
+    freeReplyObject(r);
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    do { /* and all of it comes in the end */
+        cr_assert_eq(queue_log_next(&f.queue, id.text, cursor, WAIT_MS, &log, &piece, &err), 1);
+    } while (piece.stream != 0);
+    cr_expect_eq((long)log.len,
+                 fixture_number(&f, "SELECT octet_length(stdout_head) + octet_length(stdout_tail) "
+                                    "FROM results"));
+    buf_done(&log);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, many_jobs_in_batches)
 {
     enum { ROUNDS = 20, EACH = 16 };

@@ -12,6 +12,8 @@
 
 #include "common/base/clock.h"
 
+#define DRIP_BYTES 4096
+
 struct start {
     struct fake_guest *guest;
     sem_t started;
@@ -241,6 +243,23 @@ static void shell_flood(struct fake_guest *g)
     }
 }
 
+/* A piece of output every 10 ms, for so long: a program that is timed while it speaks. */
+static void shell_drip(struct fake_guest *g, int ms)
+{
+    char data[DRIP_BYTES];
+    memset(data, 'd', sizeof data);
+    for (int64_t end = mono_ms() + ms; mono_ms() < end;) {
+        if (!guest_send_output(g, 1, data, sizeof data)) {
+            return;
+        }
+        if (killed_within(g, 10)) {
+            killed_exit(g);
+            return;
+        }
+    }
+    (void)guest_exit(g, 0);
+}
+
 void guest_script_shell(struct fake_guest *g, void *arg)
 {
     (void)arg;
@@ -265,6 +284,8 @@ void guest_script_shell(struct fake_guest *g, void *arg)
             }
         } else if (strcmp(argv0, "spin") == 0) {
             shell_spin(g, number);
+        } else if (strcmp(argv0, "drip") == 0) {
+            shell_drip(g, number);
         } else if (strcmp(argv0, "flood") == 0) {
             shell_flood(g);
         } else if (strcmp(argv0, "cat") == 0) {

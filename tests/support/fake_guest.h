@@ -43,5 +43,5 @@ bool guest_ready(struct fake_guest *g);
 bool guest_started(struct fake_guest *g);
 bool guest_exit(struct fake_guest *g, int exit_code);
 /* The well-behaved guest: argv is {"echo", TEXT}, {"exit", N}, {"sleep", MS}, {"spin", MS},
- * {"die"}, {"flood"}, {"cat"}; answers runs until the channel closes. */
+ * {"die"}, {"flood"}, {"drip", MS}, {"cat"}; answers runs until the channel closes. */
 void guest_script_shell(struct fake_guest *g, void *arg);
