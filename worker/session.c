@@ -73,13 +73,14 @@ static void read_cpu(struct session *s, int64_t *ret_ns)
     }
 }
 
-/* How long the run's processor was ready to run, and the host had none free for it. */
+/* How long the run's processor was ready to run, and the host had none free for it; and how long
+ * nobody was here to see the run end. */
 static int64_t host_wait_us(struct session *s)
 {
-    int64_t ns, wait_us = 0;
+    int64_t ns, wait_us = s->absence.total_us;
     read_cpu(s, &ns);
     if (s->job->cpu_fd >= 0 && s->waited_ns > s->wait_base_ns) {
-        wait_us = (s->waited_ns - s->wait_base_ns) / 1000;
+        wait_us += (s->waited_ns - s->wait_base_ns) / 1000;
     }
     int64_t most_us = s->command->limits.wall_ms * 1000 * (HOST_WAIT_WALL - 1);
     return wait_us < most_us ? wait_us : most_us;
@@ -123,6 +124,7 @@ static int send_pending(struct session *s, struct err *err)
         }
         if (s->run_us == 0 && s->out.sent >= s->run_mark) {
             s->run_us = mono_us();
+            absence_begin(&s->absence);
         }
         if (!outq_empty(&s->out)) {
             return 0;
@@ -381,7 +383,7 @@ static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_u
         bool ready = s->state == SESSION_WAIT_STARTED;
         int64_t limit_ms =
             ready ? t->start_ms + (int64_t)(s->out.queued / SEND_BYTES_PER_MS) : t->ready_ms;
-        due_us = (ready ? s->wait_us : s->begin_us) + limit_ms * 1000;
+        due_us = (ready ? s->wait_us : s->begin_us) + limit_ms * 1000 + s->absence.total_us;
         if (now_us >= due_us) {
             return err_set(err, ERR_TIMEOUT, "guest: no answer within %lld ms while %s",
                            (long long)limit_ms, session_state_word(s->state));
@@ -425,14 +427,15 @@ static int check_deadlines(struct session *s, int64_t now_us, int64_t *ret_due_u
 
 static int wait_channel(struct session *s, int64_t due_us, short *ret_events, struct err *err)
 {
-    int64_t wait_us = due_us - mono_us();
-    wait_us = wait_us > 0 ? wait_us : 0;
+    int64_t now_us = mono_us(), wait_us = due_us > now_us ? due_us - now_us : 0;
     struct timespec ts = { .tv_sec = wait_us / 1000000, .tv_nsec = wait_us % 1000000 * 1000 };
     bool sending = !s->out_closed && !outq_empty(&s->out);
     struct pollfd p[2] = { { .fd = s->job->channel_fd,
                              .events = (short)(POLLIN | (sending ? POLLOUT : 0)) },
                            { .fd = s->job->abort_fd, .events = POLLIN } };
+    absence_waits(&s->absence, now_us);
     int n = ppoll(p, 2, &ts, NULL);
+    absence_back(&s->absence, due_us, mono_us());
     if (n < 0 && errno != EINTR) {
         return err_sys(err, "guest: poll");
     }
@@ -543,6 +546,7 @@ static void begin(struct session *s, const struct session_job *job)
     s->parser.broken = 0;
     outq_reset(&s->out);
     s->identity_ns = wall_ns();
+    absence_begin(&s->absence);
     s->begin_us = s->wait_us = s->trace.sent_us = mono_us();
 }
 
@@ -551,6 +555,7 @@ static void next_command(struct session *s)
 {
     s->state = SESSION_WAIT_STARTED;
     s->wait_us = mono_us();
+    absence_begin(&s->absence);
     s->trace.first_byte_us = 0;
 }
 
@@ -631,6 +636,7 @@ int session_cell(struct session *s, const struct session_job *job, bool spare, s
     int rc = s->celling ? 0 : session_cell_ask(s, job, spare, err);
     s->job = job;
     s->wait_us = mono_us();
+    absence_begin(&s->absence);
     if (rc < 0 || (rc = drive(s, err)) < 0) {
         return rc;
     }

@@ -12,6 +12,7 @@
 #include "common/model/result.h"
 #include "common/wire/frame.h"
 #include "schemas/proto/guest.pb.h"
+#include "worker/absence.h"
 #include "worker/capture.h"
 #include "worker/judge.h"
 #include "worker/live.h"
@@ -85,6 +86,7 @@ struct session {
     int64_t cpu_base_ns, cpu_us, cpu_check_us;
     int64_t wait_base_ns, waited_ns, kill_wait_ns; /* the CPU meter's other figure: when Run went
                                                       out, the latest, when Kill was queued */
+    struct absence absence;                        /* since the run began */
     int64_t over_us, kill_us;                      /* output limit passed; Kill queued (0: not) */
     int64_t over_cpu_ns;        /* CPU meter when the limit was passed (0: not read yet) */
     struct run_result reported; /* from Exit */

@@ -203,6 +203,18 @@ Test(scarce, names_that_do_not_resolve_are_waited_for)
     cr_expect_eq(about(&id, ENDED), 0);
     names_set(BOTH_NAMES);
     expect_first_attempt(&id);
+
+    names_set(""); /* and by a server that says nothing at all */
+    if (names_silence()) {
+        once = said(OUTAGE);
+        cut_connections();
+        await_said(OUTAGE, once + 1);
+        id = submit();
+        sleep_ms(QUIET_MS);
+        cr_expect_eq(about(&id, ENDED), 0);
+        names_set(BOTH_NAMES);
+        expect_first_attempt(&id);
+    }
     expect_queue_empty();
     cr_expect_eq(end_worker(worker), 0);
     cr_expect_eq(end_worker(scheduler), 0);

@@ -15,7 +15,9 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-static char hosts_path[256];
+#define SILENT "127.53.53.53" /* an address of this host's that nobody has */
+
+static char hosts_path[256], resolv_path[256];
 
 static void die(const char *what)
 {
@@ -40,18 +42,29 @@ bool own_mounts(void)
 
 bool names_begin(const char *dir)
 {
-    char resolv[256];
     (void)snprintf(hosts_path, sizeof hosts_path, "%s/hosts", dir);
-    (void)snprintf(resolv, sizeof resolv, "%s/resolv.conf", dir);
+    (void)snprintf(resolv_path, sizeof resolv_path, "%s/resolv.conf", dir);
     write_file(hosts_path, "");
-    write_file(resolv, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n");
+    write_file(resolv_path, "nameserver 127.0.0.1\noptions timeout:1 attempts:1\n");
     return own_mounts() && mount(hosts_path, "/etc/hosts", NULL, MS_BIND, NULL) == 0 &&
-           mount(resolv, "/etc/resolv.conf", NULL, MS_BIND, NULL) == 0;
+           mount(resolv_path, "/etc/resolv.conf", NULL, MS_BIND, NULL) == 0;
 }
 
 void names_set(const char *hosts)
 {
     write_file(hosts_path, hosts);
+}
+
+bool names_silence(void)
+{
+    struct sockaddr_in addr = { .sin_family = AF_INET, .sin_port = htons(53) };
+    int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* open until we end: nothing is read */
+    if (fd < 0 || inet_pton(AF_INET, SILENT, &addr.sin_addr) != 1 ||
+        bind(fd, (struct sockaddr *)&addr, sizeof addr) < 0) {
+        return false;
+    }
+    write_file(resolv_path, "nameserver " SILENT "\noptions timeout:2 attempts:2\n");
+    return true;
 }
 
 /* ---- TCP in front of a Unix socket ---- */

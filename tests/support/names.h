@@ -17,6 +17,10 @@ bool names_begin(const char *dir);
 /* From now on this and nothing else: "127.0.0.1 one\n". Aborts when it cannot be written. */
 void names_set(const char *hosts);
 
+/* From now on the name server is there and never answers. false: it cannot be had here. Stays until
+ * names_begin's files go. */
+bool names_silence(void);
+
 /* A process that takes connections at 127.0.0.1 and passes on to the socket at path, until it is
  * killed, at the latest with us. Returns its port; aborts when it cannot. */
 int tcp_front(const char *path, pid_t *ret_pid);
