@@ -398,9 +398,10 @@ int artifacts_receive(const struct artifacts_job *job, struct artifact_set *set,
     };
     int rc = converse(&in, err);
     if (rc < 0) {
-        set->manifest.truncated = true;
+        set->manifest.truncated = true; /* what did not come may have matched */
+    } else {
+        list_unmatched(&in);
     }
-    list_unmatched(&in);
     return rc;
 }
 

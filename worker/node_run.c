@@ -64,7 +64,7 @@ static int open_archive(const struct node_job *j, struct job_file **files, int *
     return rc;
 }
 
-static void take_artifacts(const struct node_job *j, struct artifact_set *set)
+static void take_artifacts(const struct node_job *j, struct artifact_set *set, struct job_result *r)
 {
     struct err err = { 0 };
     const struct tree_node *n = j->node;
@@ -74,6 +74,7 @@ static void take_artifacts(const struct node_job *j, struct artifact_set *set)
     if (node_artifacts_take(j->session, j->lease->channel_fd, j->abort_fd, n->artifacts,
                             n->n_artifacts, j->shared->config->home, set, &err) < 0) {
         log_warn("artifacts not taken", "node", n->path, "error", err.text);
+        job_result_warn(r, "artifacts: not all were taken: %.180s", err.text);
     }
 }
 
@@ -129,7 +130,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
         job.n_more_files = n_unpacked;
         rc = session_run(j->session, &job, r, &before, &setup, &main_run, err);
         if (rc == 0) {
-            take_artifacts(j, ret_artifacts);
+            take_artifacts(j, ret_artifacts, r);
         }
     }
     job_files_free(unpacked, n_unpacked);

@@ -97,6 +97,27 @@ Test(worker, a_silent_redis_is_no_time_of_a_job)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+/* The machine ends between the program's end and its artifacts: the verdict stands, and the result
+ * says what is missing, and not that a pattern matched nothing. */
+Test(worker, artifacts_that_cannot_be_taken_are_told)
+{
+    pid_t pid = start_worker("w1");
+    struct id id = submit_to(&f.pg, "{\"template\":\"python\",\"command\":[\"leave\"],"
+                                    "\"artifacts\":[\"out/**\"]}");
+    dispatch(&f.pg, 1, NULL);
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    struct result_row row;
+    OK(store_job(&f.pg, id.text, &row, &err));
+    cr_expect_eq(row.result.n_warnings, 2);
+    for (int i = 0; i < row.result.n_warnings; i++) {
+        const char *text = row.result.warnings[i];
+        cr_expect(strstr(text, "not all were taken: ") || strstr(text, "not everything"), "%s",
+                  text);
+    }
+    result_row_done(&row);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, many_jobs_in_batches)
 {
     enum { ROUNDS = 20, EACH = 16 };

@@ -276,6 +276,9 @@ void guest_script_shell(struct fake_guest *g, void *arg)
             (void)guest_exit(g, 0);
         } else if (strcmp(argv0, "exit") == 0) {
             (void)guest_exit(g, number);
+        } else if (strcmp(argv0, "leave") == 0) {
+            (void)guest_exit(g, 0);
+            return;
         } else if (strcmp(argv0, "sleep") == 0) {
             if (killed_within(g, number)) {
                 killed_exit(g);

@@ -42,6 +42,7 @@ bool guest_begin(struct fake_guest *g);
 bool guest_ready(struct fake_guest *g);
 bool guest_started(struct fake_guest *g);
 bool guest_exit(struct fake_guest *g, int exit_code);
-/* The well-behaved guest: argv is {"echo", TEXT}, {"exit", N}, {"sleep", MS}, {"spin", MS},
+/* The well-behaved guest: argv is {"echo", TEXT}, {"exit", N}, {"leave"}, {"sleep", MS}, {"spin",
+ * MS},
  * {"die"}, {"flood"}, {"drip", MS}, {"cat"}; answers runs until the channel closes. */
 void guest_script_shell(struct fake_guest *g, void *arg);
