@@ -68,6 +68,11 @@ static void put(struct ci_out *o, int stream, const char *data, size_t n)
     (void)fflush(o->streams[stream].to);
 }
 
+uint64_t ci_out_taken(const struct ci_out *o, int stream)
+{
+    return o->streams[stream].taken;
+}
+
 void ci_out_add(struct ci_out *o, int stream, const char *data, size_t n)
 {
     assert(stream == 1 || stream == 2);

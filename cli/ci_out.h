@@ -25,5 +25,7 @@ void ci_out_init(struct ci_out *o, const char *label, bool quiet);
 void ci_out_done(struct ci_out *o);
 /* A piece of stream 1 or 2, which begins where the last one ended. */
 void ci_out_add(struct ci_out *o, int stream, const char *data, size_t n);
+/* Bytes of it so far. */
+uint64_t ci_out_taken(const struct ci_out *o, int stream);
 /* What the result has beyond that, and the end. */
 void ci_out_rest(struct ci_out *o, const struct run_result *run);

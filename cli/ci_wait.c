@@ -21,8 +21,11 @@ static int live_piece(struct ci_wait *w, struct buf *piece, char cursor[40], boo
     int got = queue_log_next(w->queue, w->job, cursor, BLOCK_MS, piece, &log, err);
     if (got > 0 && (log.stream == 1 || log.stream == 2)) {
         int shard = ci_shard_of_node(w->deal, log.node);
-        if (shard >= 0) {
-            ci_out_add(&w->outs[shard], log.stream, piece->data ? piece->data : "", piece->len);
+        const char *data = piece->data ? piece->data : "";
+        size_t len = piece->len;
+        if (shard >= 0 && (*log_open = log_piece_new(
+                               &log, ci_out_taken(&w->outs[shard], log.stream), &data, &len))) {
+            ci_out_add(&w->outs[shard], log.stream, data, len);
         }
         return cli_out_ok() ? 1 : err_set(err, ERR_CLOSED, "the reader of the output has gone");
     }

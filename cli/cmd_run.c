@@ -217,8 +217,12 @@ static int follow(struct session *s, struct result_row *ret_row, struct err *err
             int got =
                 queue_log_next(&s->queue, s->job.text, cursor, RUN_BLOCK_MS, &piece, &log, err);
             if (got > 0 && (log.stream == 1 || log.stream == 2)) {
-                emit(s, log.stream, piece.data ? piece.data : "", piece.len);
-                s->shown[log.stream] += piece.len;
+                const char *data = piece.data ? piece.data : "";
+                size_t len = piece.len;
+                log_open = log_piece_new(&log, s->shown[log.stream], &data, &len);
+                len = log_open ? len : 0;
+                emit(s, log.stream, data, len);
+                s->shown[log.stream] += len;
                 if (!cli_out_ok()) {
                     return err_set(err, ERR_CLOSED, "the reader of the output has gone");
                 }

@@ -13,8 +13,8 @@ void live_start(struct live *l, struct publisher *publisher, const char *job_id,
 
 static void put(struct live *l, int stream, const void *data, size_t len)
 {
-    if (l->publisher &&
-        !publisher_put(l->publisher, l->era, l->job_id, l->node, stream, data, len)) {
+    const struct log_piece piece = { .node = l->node, .stream = stream, .at = l->at[stream] };
+    if (l->publisher && !publisher_put(l->publisher, l->era, l->job_id, &piece, data, len)) {
         l->publisher = NULL;
     }
 }
@@ -24,6 +24,7 @@ static void flush(struct live *l)
     if (l->pending.len > 0 && l->pieces++ < LIVE_PIECES_MAX) {
         put(l, l->stream, l->pending.data, l->pending.len);
     }
+    l->at[l->stream] += l->pending.len;
     buf_reset(&l->pending);
     l->last_us = mono_us();
 }

@@ -23,6 +23,7 @@ struct live {
     int node;           /* of the job's tree */
     struct buf pending; /* of one stream */
     int stream;
+    uint64_t at[3]; /* bytes handed on, or left out, of stdout (1) and stderr (2) */
     uint64_t total;
     int pieces; /* handed on */
     int64_t last_us;

@@ -9,13 +9,12 @@
 
 #include "common/base/id.h"
 #include "common/base/log.h"
-#include "common/store/queue.h"
 
 struct piece {
     STAILQ_ENTRY(piece) link;
     uint64_t era;
     char job_id[ID_TEXT_BYTES];
-    int node, stream;
+    struct log_piece what;
     size_t len;
     char data[];
 };
@@ -40,8 +39,8 @@ static size_t cost(const struct piece *e)
 
 static int publish(struct queue *q, const struct piece *e, struct err *err)
 {
-    return e->stream == 0 ? queue_log_end(q, e->job_id, err)
-                          : queue_log_add(q, e->job_id, e->node, e->stream, e->data, e->len, err);
+    return e->what.stream == 0 ? queue_log_end(q, e->job_id, err)
+                               : queue_log_add(q, e->job_id, &e->what, e->data, e->len, err);
 }
 
 /* All that is shown now ends. With the lock held. */
@@ -136,15 +135,15 @@ uint64_t publisher_era(struct publisher *p)
     return era;
 }
 
-bool publisher_put(struct publisher *p, uint64_t era, const char *job_id, int node, int stream,
-                   const void *data, size_t len)
+bool publisher_put(struct publisher *p, uint64_t era, const char *job_id,
+                   const struct log_piece *piece, const void *data, size_t len)
 {
-    assert(id_valid(job_id) && (len == 0) == (stream == 0) && len < PUBLISHER_BYTES_MAX / 4);
+    assert(id_valid(job_id) && (len == 0) == (piece->stream == 0) && len < PUBLISHER_BYTES_MAX / 4);
     struct piece *e = malloc(sizeof *e + len);
     if (!e) {
         abort();
     }
-    *e = (struct piece){ .era = era, .node = node, .stream = stream, .len = len };
+    *e = (struct piece){ .era = era, .what = *piece, .len = len };
     (void)snprintf(e->job_id, sizeof e->job_id, "%s", job_id);
     memcpy(e->data, data, len);
     (void)pthread_mutex_lock(&p->lock);

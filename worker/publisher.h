@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include "common/base/config.h"
 #include "common/base/err.h"
+#include "common/store/queue.h"
 
 #define PUBLISHER_BYTES_MAX (16u << 20)
 
@@ -25,7 +26,7 @@ void publisher_stop(struct publisher *p);
 
 /* To be asked for when a job begins, and given with each of its pieces. */
 uint64_t publisher_era(struct publisher *p);
-/* Copies data. stream: 1, 2; 0 with no data: the job's output has ended. False: the view of this
- * job has ended before. */
-bool publisher_put(struct publisher *p, uint64_t era, const char *job_id, int node, int stream,
-                   const void *data, size_t len);
+/* Copies all of it. Stream 0 with no data: the job's output has ended. False: the view of this job
+ * has ended before. */
+bool publisher_put(struct publisher *p, uint64_t era, const char *job_id,
+                   const struct log_piece *piece, const void *data, size_t len);

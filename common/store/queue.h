@@ -209,12 +209,18 @@ MUST_CHECK int queue_event_next(struct queue *q, char cursor[40], int64_t block_
                                 struct event *ret_event, struct err *err);
 
 /* ---- live output of jobs with "stream": brood:log:<job>, capped, expires ---- */
-/* node: of the job's tree, 0 for a plain job. */
-MUST_CHECK int queue_log_add(struct queue *q, const char *job_id, int node, int stream,
-                             const void *data, size_t len, struct err *err);
 struct log_piece {
-    int node, stream; /* stream: 1 stdout, 2 stderr, 0 = end of output */
+    int node;    /* of the job's tree, 0 for a plain job */
+    int stream;  /* 1 stdout, 2 stderr, 0 = end of output */
+    uint64_t at; /* bytes of the stream before this piece, in this attempt at the node */
 };
+/* p->stream is 1 or 2. */
+MUST_CHECK int queue_log_add(struct queue *q, const char *job_id, const struct log_piece *p,
+                             const void *data, size_t len, struct err *err);
+/* What of a piece a reader has not seen who has shown so many bytes of its stream: the pieces are
+ * those of every attempt (each begins at 0), and an old one may be gone. Moves *data and *len.
+ * False: there is a hole before it. */
+bool log_piece_new(const struct log_piece *p, uint64_t shown, const char **data, size_t *len);
 /* Next piece after *cursor ("0" at first); data appended to out. 1/0 as above. */
 MUST_CHECK int queue_log_next(struct queue *q, const char *job_id, char cursor[40],
                               int64_t block_ms, struct buf *out, struct log_piece *ret_piece,

@@ -1,6 +1,7 @@
 /* What others may listen to: events about jobs, and the output of jobs that stream while they run.
  * Both are conveniences: capped, lossy after the cap, never the truth. */
 #include <assert.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -191,15 +192,16 @@ static void log_key(const char *job_id, char out[LOG_KEY_MAX])
     (void)snprintf(out, LOG_KEY_MAX, QUEUE_PREFIX "log:%s", job_id);
 }
 
-static int log_put(struct queue *q, const char *job_id, int node, const char *stream,
-                   const void *data, size_t len, struct err *err)
+static int log_put(struct queue *q, const char *job_id, const struct log_piece *p, const void *data,
+                   size_t len, struct err *err)
 {
-    char key[LOG_KEY_MAX], number[16];
+    char key[LOG_KEY_MAX], node[16], stream[2] = { (char)('0' + p->stream), 0 }, at[24];
     log_key(job_id, key);
-    (void)snprintf(number, sizeof number, "%d", node);
+    (void)snprintf(node, sizeof node, "%d", p->node);
+    (void)snprintf(at, sizeof at, "%" PRIu64, p->at);
     struct args add = { .n = 0 }, expire = { .n = 0 };
-    args_strs(&add, "XADD", key, "MAXLEN", "~", LOG_PIECES_MAX, "*", "node", number, "stream",
-              stream, "data", NULL);
+    args_strs(&add, "XADD", key, "MAXLEN", "~", LOG_PIECES_MAX, "*", "node", node, "stream", stream,
+              "at", at, "data", NULL);
     args_mem(&add, data, len);
     args_strs(&expire, "PEXPIRE", key, LOG_TTL_MS, NULL);
     int rc = queue_ensure(q, 0, err);
@@ -208,16 +210,28 @@ static int log_put(struct queue *q, const char *job_id, int node, const char *st
     return rc < 0 ? rc : queue_replies(q, 2, NULL, err);
 }
 
-int queue_log_add(struct queue *q, const char *job_id, int node, int stream, const void *data,
+int queue_log_add(struct queue *q, const char *job_id, const struct log_piece *p, const void *data,
                   size_t len, struct err *err)
 {
-    assert((stream == 1 || stream == 2) && node >= 0);
-    return log_put(q, job_id, node, stream == 1 ? "1" : "2", data, len, err);
+    assert((p->stream == 1 || p->stream == 2) && p->node >= 0);
+    return log_put(q, job_id, p, data, len, err);
 }
 
 int queue_log_end(struct queue *q, const char *job_id, struct err *err)
 {
-    return log_put(q, job_id, 0, "0", "", 0, err);
+    return log_put(q, job_id, &(struct log_piece){ .stream = 0 }, "", 0, err);
+}
+
+bool log_piece_new(const struct log_piece *p, uint64_t shown, const char **data, size_t *len)
+{
+    if (p->at > shown) {
+        return false;
+    }
+    uint64_t seen = shown - p->at;
+    size_t skip = seen < *len ? (size_t)seen : *len;
+    *data += skip;
+    *len -= skip;
+    return true;
 }
 
 int queue_log_next(struct queue *q, const char *job_id, char cursor[40], int64_t block_ms,
@@ -231,15 +245,16 @@ int queue_log_next(struct queue *q, const char *job_id, char cursor[40], int64_t
     if (rc <= 0) {
         return rc;
     }
-    int64_t stream, node;
+    int64_t stream, node, at;
     if (!field_int(fields, "stream", 0, 2, &stream) ||
-        !field_int(fields, "node", 0, JOB_TREE_NODES_MAX, &node)) {
+        !field_int(fields, "node", 0, JOB_TREE_NODES_MAX, &node) ||
+        !field_int(fields, "at", 0, INT64_MAX, &at)) {
         return queue_bad_reply(err, "live output");
     }
     const redisReply *data = field_of(fields, "data");
     if (data && (rc = buf_add(out, data->str, data->len, err)) < 0) {
         return rc;
     }
-    *ret_piece = (struct log_piece){ .node = (int)node, .stream = (int)stream };
+    *ret_piece = (struct log_piece){ .node = (int)node, .stream = (int)stream, .at = (uint64_t)at };
     return 1;
 }

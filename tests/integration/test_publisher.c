@@ -28,6 +28,8 @@ static void tear_down(void)
     fixture_close(&f);
 }
 
+static const struct log_piece out = { .node = 3, .stream = 1 }, end = { .stream = 0 };
+
 TestSuite(publisher, .init = set_up, .fini = tear_down, .timeout = 60);
 
 /* The server takes what is sent, and answers nobody for so long. */
@@ -39,13 +41,13 @@ static void pause_redis(const char *ms)
 }
 
 /* Pieces of the job until its end mark, or until nothing comes for wait_ms; their number, and all
- * their bytes in out. */
-static int read_all(const struct id *job, int64_t wait_ms, struct buf *out, bool *ret_ended)
+ * their bytes in got. */
+static int read_all(const struct id *job, int64_t wait_ms, struct buf *got, bool *ret_ended)
 {
     char cursor[40] = "0";
     struct log_piece piece = { .stream = -1 };
     int n = 0;
-    while (queue_log_next(&f.queue, job->text, cursor, wait_ms, out, &piece, &err) == 1 &&
+    while (queue_log_next(&f.queue, job->text, cursor, wait_ms, got, &piece, &err) == 1 &&
            piece.stream != 0) {
         n++;
     }
@@ -85,19 +87,19 @@ Test(publisher, a_silent_redis_ends_what_is_shown_now_and_nothing_later)
     bool ended;
     buf_init(&got, 1 << 20);
     uint64_t era = publisher_era(publisher);
-    cr_assert(publisher_put(publisher, era, before.text, 0, 1, "a", 1));
+    cr_assert(publisher_put(publisher, era, before.text, &out, "a", 1));
     cr_assert_eq(read_all(&before, 500, &got, &ended), 1);
     pause_redis("7000"); /* longer than a command waits */
     bool on = true;
     for (int i = 0; on && i < 2000; i++) {
-        on = publisher_put(publisher, era, before.text, 0, 1, "b", 1);
+        on = publisher_put(publisher, era, before.text, &out, "b", 1);
         sleep_ms(5);
     }
     cr_assert(!on, "the view goes on");
-    cr_assert(!publisher_put(publisher, era, before.text, 0, 0, "", 0));
+    cr_assert(!publisher_put(publisher, era, before.text, &end, "", 0));
     era = publisher_era(publisher);
-    cr_assert(publisher_put(publisher, era, after.text, 3, 2, "c", 1));
-    cr_assert(publisher_put(publisher, era, after.text, 0, 0, "", 0));
+    cr_assert(publisher_put(publisher, era, after.text, &out, "c", 1));
+    cr_assert(publisher_put(publisher, era, after.text, &end, "", 0));
     buf_reset(&got);
     cr_expect_eq(read_all(&after, 10000, &got, &ended), 1);
     cr_expect(ended && strcmp(got.data, "c") == 0);
@@ -112,7 +114,7 @@ Test(publisher, more_than_its_room_ends_the_view)
     uint64_t era = publisher_era(publisher);
     int taken = 0;
     pause_redis("2000");
-    while (taken < 64 && publisher_put(publisher, era, id.text, 0, 1, data, PIECE)) {
+    while (taken < 64 && publisher_put(publisher, era, id.text, &out, data, PIECE)) {
         taken++;
     }
     cr_expect(taken >= 15 && taken <= 17, "%d MiB were taken", taken); /* one may be on its way */

@@ -54,11 +54,33 @@ Test(streams, acknowledging_and_deleting_are_one_transaction)
     freeReplyObject(r);
 }
 
+/* Each position of a stream once, whatever attempts say; and nothing behind a hole. */
+Test(streams, a_reader_of_live_output_sees_each_byte_once)
+{
+    static const struct {
+        uint64_t at, shown;
+        size_t len;
+        int skip; /* -1: a hole */
+    } rows[] = { { 0, 0, 3, 0 }, { 3, 3, 3, 0 },  { 0, 2, 3, 2 }, { 0, 3, 3, 3 },
+                 { 0, 9, 3, 3 }, { 4, 3, 3, -1 }, { 5, 6, 0, 0 }, { UINT64_MAX, 0, 1, -1 } };
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        const struct log_piece p = { .stream = 1, .at = rows[i].at };
+        const char *text = "abc", *data = text;
+        size_t len = rows[i].len;
+        bool ok = log_piece_new(&p, rows[i].shown, &data, &len);
+        cr_expect_eq(ok, rows[i].skip >= 0, "row %zu", i);
+        cr_expect(!ok || (data - text == rows[i].skip && len == rows[i].len - (size_t)rows[i].skip),
+                  "row %zu: %zu bytes from %td", i, len, data - text);
+    }
+}
+
 Test(streams, live_output_and_events)
 {
     struct id job = id_new();
-    OK(queue_log_add(&f.queue, job.text, 0, 1, "a\0b", 3, &err));
-    OK(queue_log_add(&f.queue, job.text, 3, 2, "\xff", 1, &err));
+    const struct log_piece first = { .node = 0, .stream = 1, .at = 1ull << 40 };
+    const struct log_piece second = { .node = 3, .stream = 2 };
+    OK(queue_log_add(&f.queue, job.text, &first, "a\0b", 3, &err));
+    OK(queue_log_add(&f.queue, job.text, &second, "\xff", 1, &err));
     OK(queue_log_end(&f.queue, job.text, &err));
     char cursor[40] = "0";
     struct buf out;
@@ -70,6 +92,7 @@ Test(streams, live_output_and_events)
     }
     cr_assert(order[0].stream == 1 && order[1].stream == 2 && order[2].stream == 0);
     cr_assert(order[0].node == 0 && order[1].node == 3);
+    cr_assert(order[0].at == first.at && order[1].at == 0);
     cr_assert(out.len == 4 && memcmp(out.data, "a\0b\xff", 4) == 0);
     cr_assert_eq(queue_log_next(&f.queue, job.text, cursor, 10, &out, &log, &err), 0);
     buf_done(&out);
