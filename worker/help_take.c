@@ -11,6 +11,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "worker/checker.h"
+#include "worker/claim_spec.h"
 #include "worker/node_run.h"
 #include "worker/spool_entry.h"
 
@@ -80,8 +81,9 @@ static int read_spec(struct slot *s, const struct help_ticket *t, struct job_spe
         return rc < 0 ? rc : err_set(err, ERR_NOT_FOUND, "the job's claim has gone");
     }
     rc = strcmp(claim.job_id, t->job_id) == 0 && claim.attempt == t->attempt
-             ? job_parse(claim.spec, claim.spec_len, ret_spec, err)
+             ? claim_spec(s, &claim, err)
              : err_set(err, ERR_NOT_FOUND, "the job's claim is another's");
+    rc = rc < 0 ? rc : job_parse(claim.spec, claim.spec_len, ret_spec, err);
     claim_done(&claim);
     if (rc == 0 && (t->node >= (*ret_spec)->tree->n || !(*ret_spec)->tree->nodes[t->node].leaf)) {
         rc = err_set(err, ERR_INVALID, "node %d is no leaf of the job", t->node);

@@ -14,6 +14,7 @@
 #include "common/model/secrets.h"
 #include "worker/cancel.h"
 #include "worker/checker.h"
+#include "worker/claim_spec.h"
 #include "worker/node_run.h"
 #include "worker/shared_run.h"
 #include "worker/tree_exec.h"
@@ -227,8 +228,10 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
 
     struct err err = { 0 };
     cleanup_job_spec struct job_spec *spec = NULL;
-    int rc = job_parse(e->claim.spec, e->claim.spec_len, &spec, &err);
+    int rc = claim_spec(s, &e->claim, &err);
     if (rc < 0) {
+        e->cause = rc == -ERR_UNAVAILABLE ? RETRY_NO_SANDBOX : RETRY_BROKEN;
+    } else if ((rc = job_parse(e->claim.spec, e->claim.spec_len, &spec, &err)) < 0) {
         (void)err_prefix(&err, "the claimed job is not valid");
     } else {
         (void)snprintf(e->template_name, sizeof e->template_name, "%s", spec->template_name);

@@ -54,9 +54,13 @@ struct dispatch_row {
     int64_t submitted_ms;  /* UTC */
     int share;             /* index of the want that it belongs to */
     int64_t not_before_us; /* UTC: its place in its queue */
-    char *spec;            /* canonical JSON, owned by the row */
+    char *spec;            /* canonical JSON, owned by the row; "": longer than the maximum below */
     size_t spec_len;
 };
+/* A longer spec does not go through the queue: who runs the job asks store_spec for it. Redis would
+ * copy it again and again, and a claim would be held by nobody who knows of it for as long as it is
+ * on its way. */
+#define DISPATCH_SPEC_BYTES_MAX (64u << 10)
 /* Up to n jobs of one tenant and priority, first those whose place in the queue (not_before) is
  * from_us or later, then the others. 0: all in their order. */
 struct dispatch_want {
@@ -74,6 +78,9 @@ void dispatch_rows_done(struct dispatch_row *rows, int n);
  * one. */
 MUST_CHECK int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants,
                               struct dispatch_row *ret_rows, int max, struct err *err);
+/* A job's spec, malloc'ed: the caller's. -ERR_NOT_FOUND. */
+MUST_CHECK int store_spec(struct pg *pg, const char *job_id, char **ret_spec, size_t *ret_len,
+                          struct err *err);
 /* Jobs in scheduled/running whose scheduled_at is older than age_ms and whose id is not in keep
  * (ids that Redis still knows): back to retrying at once; the attempt counts as lost. For a Redis
  * that lost its data: take the ids from Redis first, then call this with an age longer than the

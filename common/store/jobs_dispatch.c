@@ -13,7 +13,8 @@
 #include "common/store/jobs.h"
 #include "common/store/pg_internal.h"
 
-/* $1 tenants, $2 priorities, $3 counts, $4 where to begin: arrays of one length. One index probe a
+/* $1 tenants, $2 priorities, $3 counts, $4 where to begin: arrays of one length; $5 bytes of a spec
+ * that are carried along. One index probe a
  * share, and no row is looked at that is not taken. What lies before the beginning is looked at
  * when the rest is too little: the index keeps the entries of what was taken until a vacuum comes
  * by, and at the head of a long queue a probe would step over all of them (a scan that stops before
@@ -34,7 +35,8 @@ static const struct statement dispatch = {
              "scheduled_at = "
              "clock_timestamp()"
              "   FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, j.template, j.attempt, "
-             "j.submitted_at, j.spec, j.not_before, j.priority, j.batch_id, "
+             "j.submitted_at, CASE WHEN octet_length(j.spec) <= $5 THEN j.spec ELSE '' END spec, "
+             "j.not_before, j.priority, j.batch_id, "
              "pick.share)" QUEUE_COUNT("moved", "-") " SELECT id::text, tenant, template, "
                                                      "attempt, " PG_MS(
                                                          "submitted_at") ", spec, share "
@@ -67,6 +69,26 @@ static const struct statement mark_running = {
     "mark_running", "UPDATE jobs SET state = 'running' WHERE id = $1::uuid AND attempt = $2::int "
                     "AND state = 'scheduled'"
 };
+
+static const struct statement one_spec = { "one_spec",
+                                           "SELECT spec FROM jobs WHERE id = $1::uuid" };
+
+int store_spec(struct pg *pg, const char *job_id, char **ret_spec, size_t *ret_len, struct err *err)
+{
+    struct pg_params p = { .n = 0 };
+    cleanup_pgresult PGresult *res = NULL;
+    int rc = pg_ensure(pg, err);
+    pg_add_text(&p, job_id);
+    rc = rc < 0 ? rc : pg_run(pg, &one_spec, &p, false, &res, err);
+    if (rc == 0) {
+        rc = err_set(err, ERR_NOT_FOUND, "there is no job %s", job_id);
+    }
+    if (rc < 0) {
+        return rc;
+    }
+    *ret_spec = pg_dup(res, 0, 0, ret_len);
+    return 0;
+}
 
 void dispatch_rows_done(struct dispatch_row *rows, int n)
 {
@@ -157,6 +179,7 @@ int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants
     pg_add_text(&p, priorities.data);
     pg_add_text(&p, counts.data);
     pg_add_text(&p, starts.data);
+    pg_add_int(&p, DISPATCH_SPEC_BYTES_MAX);
     for (int i = 0; i < n_all; i++) { /* one trip to the server: this is on the way of every job */
         if ((rc = pg_pipeline_send(pg, all[i], i == DISPATCH_INDEX ? &p : NULL, false, err)) < 0) {
             return rc;

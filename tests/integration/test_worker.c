@@ -118,6 +118,43 @@ Test(worker, artifacts_that_cannot_be_taken_are_told)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+/* Its entry is small: the claim is known at once, and Redis never copies the rest. */
+Test(worker, a_large_job_does_not_go_through_the_queue)
+{
+    enum { STDIN_BYTES = 1 << 20 };
+    static const char head[] = "{\"template\":\"python\",\"command\":[\"cat\"],\"limits\":{"
+                               "\"output_bytes\":4194304},\"stdin\":\"";
+    struct buf json;
+    buf_init(&json, STDIN_BYTES + 1000);
+    OK(buf_add_str(&json, head, &err));
+    for (int i = 0; i < STDIN_BYTES / 16; i++) {
+        OK(buf_add_str(&json, "0123456789abcdef", &err));
+    }
+    OK(buf_add_str(&json, "\"}", &err));
+    struct id id = run_job(json.data);
+    redisReply *r = redisCommand(f.queue.ctx, "XRANGE brood:ready - +");
+    cr_assert(r && r->elements == 1 && r->element[0]->elements == 2);
+    const redisReply *fields = r->element[0]->element[1];
+    size_t bytes = 0;
+    for (size_t i = 0; i < fields->elements; i++) {
+        bytes += fields->element[i]->len;
+    }
+    cr_expect_lt(bytes, 1000);
+    freeReplyObject(r);
+    pid_t pid = start_worker("w1");
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    struct result_row row;
+    OK(store_job(&f.pg, id.text, &row, &err));
+    cr_expect_eq(row.result.run.out.total_bytes, STDIN_BYTES);
+    result_row_done(&row);
+    char *none = NULL;
+    size_t len;
+    cr_expect_eq(store_spec(&f.pg, id_new().text, &none, &len, &err), -ERR_NOT_FOUND);
+    expect_queue_empty();
+    buf_done(&json);
+    cr_assert_eq(end_worker(pid), 0);
+}
+
 Test(worker, many_jobs_in_batches)
 {
     enum { ROUNDS = 20, EACH = 16 };
