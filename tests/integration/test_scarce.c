@@ -222,6 +222,43 @@ Test(scarce, names_that_do_not_resolve_are_waited_for)
     kill_worker(fronts[1]);
 }
 
+/* A job whose spec is too long for the queue: the worker that has claimed it cannot reach Postgres.
+ */
+Test(scarce, a_large_job_waits_for_postgres_and_keeps_its_claim)
+{
+    enum { STDIN_BYTES = 2 * DISPATCH_SPEC_BYTES_MAX };
+    char pg_url[URL_BYTES];
+    pid_t fronts[2];
+    if (!names_begin(home)) {
+        cr_skip_test("no mount namespace");
+    }
+    use_names(fronts, pg_url);
+    names_set(BOTH_NAMES);
+    pid_t worker = start_worker_at("w1", pg_url);
+    struct id before = run_job(JOB);
+    expect_first_attempt(&before); /* its committer is connected */
+    names_set("127.0.0.1 redis.brood.test\n");
+    char *json = malloc(STDIN_BYTES + 200);
+    cr_assert(json);
+    size_t n =
+        (size_t)sprintf(json, "{\"template\":\"python\",\"command\":[\"echo\",\"1\"],\"stdin\":\"");
+    memset(json + n, 'x', STDIN_BYTES);
+    memcpy(json + n + STDIN_BYTES, "\"}", sizeof "\"}");
+    struct id id = run_job(json);
+    await_said("a large job waits for Postgres", 1);
+    sleep_ms(QUIET_MS);
+    cr_expect_eq(about(&id, ENDED), 0);
+    struct pending_claim held;
+    cr_expect_eq(queue_pending(&f.queue, NULL, &held, 1, &err), 1);
+    names_set(BOTH_NAMES);
+    expect_first_attempt(&id);
+    expect_queue_empty();
+    free(json);
+    cr_expect_eq(end_worker(worker), 0);
+    kill_worker(fronts[0]);
+    kill_worker(fronts[1]);
+}
+
 /* ---- Postgres' disk ---- */
 
 #define DISK_MIB 128
