@@ -6,6 +6,8 @@
 #include <criterion/criterion.h>
 #include <signal.h>
 #include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "tests/e2e/cli.h"
@@ -93,6 +95,60 @@ Test(faults, a_worker_killed_in_mid_job)
                          "a.attempt = 1 AND outcome = 'lost'",
                          batch),
                  1, "the first attempt is on record as lost");
+}
+
+#define SPOKEN_LINES 20
+#define SPOKEN_MS 250
+
+static int lines_of(const char *path)
+{
+    int n = 0;
+    FILE *f = fopen(path, "re");
+    for (int c; f && (c = fgetc(f)) != EOF;) {
+        n += c == '\n';
+    }
+    if (f) {
+        (void)fclose(f);
+    }
+    return n;
+}
+
+/* Its worker is killed while `brood run` shows what it prints; the job begins again elsewhere, and
+ * the reader sees every line once. */
+Test(faults, what_brood_run_shows_is_whole_and_comes_once)
+{
+    char *path = e2e_temp_file("", 0), code[160],
+         script[64] = "exec \"$0\" run -- python3 -c \"$1\" >\"$2\"";
+    (void)snprintf(code, sizeof code,
+                   "import time\nfor i in range(%d):\n print('line', i, flush=True)\n "
+                   "time.sleep(%d/1000)",
+                   SPOKEN_LINES, SPOKEN_MS);
+    const char *const argv[] = { "sh", "-c", script, e2e_binary(), code, path, NULL };
+    pid_t reader = fork();
+    if (reader == 0) {
+        (void)execvp(argv[0], (char *const *)(uintptr_t)argv);
+        _exit(127);
+    }
+    int64_t end = mono_ms() + E2E_BATCH_MS;
+    while (lines_of(path) < SPOKEN_LINES / 4 && mono_ms() < end) {
+        sleep_ms(20);
+    }
+    cr_assert_gt(e2e_kill9("worker"), 0, "no worker process was found");
+    int status = -1;
+    cr_assert_eq(waitpid(reader, &status, 0), reader);
+    cr_expect_eq(status, 0);
+    FILE *f = fopen(path, "re");
+    cr_assert_not_null(f);
+    char line[64], want[64];
+    for (int i = 0; i < SPOKEN_LINES; i++) {
+        (void)snprintf(want, sizeof want, "line %d\n", i);
+        cr_expect(fgets(line, sizeof line, f) && strcmp(line, want) == 0, "%s instead of %s", line,
+                  want);
+    }
+    cr_expect(!fgets(line, sizeof line, f), "and then %s", line);
+    (void)fclose(f);
+    (void)unlink(path);
+    free(path);
 }
 
 Test(faults, vmpool_killed)
