@@ -240,8 +240,8 @@ Test(scarce, a_large_job_waits_for_postgres_and_keeps_its_claim)
     names_set("127.0.0.1 redis.brood.test\n");
     char *json = malloc(STDIN_BYTES + 200);
     cr_assert(json);
-    size_t n =
-        (size_t)sprintf(json, "{\"template\":\"python\",\"command\":[\"echo\",\"1\"],\"stdin\":\"");
+    size_t n = (size_t)snprintf(
+        json, 200, "{\"template\":\"python\",\"command\":[\"echo\",\"1\"],\"stdin\":\"");
     memset(json + n, 'x', STDIN_BYTES);
     memcpy(json + n + STDIN_BYTES, "\"}", sizeof "\"}");
     struct id id = run_job(json);
