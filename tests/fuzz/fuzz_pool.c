@@ -360,6 +360,16 @@ static uint8_t take(struct input *in)
     return in->size > 0 ? (in->size--, *in->data++) : 0;
 }
 
+/* Bytes of the input, a length before them, into a socket. */
+static void send_bytes(int fd, struct input *in)
+{
+    size_t n = take(in);
+    n = n < in->size ? n : in->size;
+    (void)!send(fd, in->data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
+    in->data += n;
+    in->size -= n;
+}
+
 enum step {
     LEASE,
     FREEZE,
@@ -413,14 +423,9 @@ static void client_step(struct stage *st, enum step step, uint8_t arg, struct in
     case STATUS:
         m.which_body = pool_PoolMessage_status_tag;
         break;
-    default: { /* PACKET */
-        size_t n = take(in);
-        n = n < in->size ? n : in->size;
-        (void)!send(fd, in->data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        in->data += n;
-        in->size -= n;
+    default: /* PACKET */
+        send_bytes(fd, in);
         return;
-    }
     }
     ask(fd, &m);
 }
@@ -437,11 +442,7 @@ static void machine_step(enum step step, struct machine *m, struct input *in)
     } else if (step == GUEST_GONE) {
         (void)shutdown(m->guest, SHUT_RDWR);
     } else if (step == GUEST_BYTES) {
-        size_t n = take(in);
-        n = n < in->size ? n : in->size;
-        (void)!send(m->guest, in->data, n, MSG_NOSIGNAL | MSG_DONTWAIT);
-        in->data += n;
-        in->size -= n;
+        send_bytes(m->guest, in);
     } else {
         happen(m, events[step]);
     }

@@ -167,6 +167,20 @@ static struct id submit(void)
     return id;
 }
 
+/* The names go while scheduler and worker work, and come back. */
+static void a_job_waits_for_names(void)
+{
+    int before = said(OUTAGE);
+    names_set("");
+    cut_connections();
+    await_said(OUTAGE, before + 1);
+    struct id id = submit();
+    sleep_ms(QUIET_MS);
+    cr_expect_eq(about(&id, ENDED), 0);
+    names_set(BOTH_NAMES);
+    expect_first_attempt(&id);
+}
+
 Test(scarce, names_that_do_not_resolve_are_waited_for)
 {
     struct pg pg;
@@ -195,25 +209,9 @@ Test(scarce, names_that_do_not_resolve_are_waited_for)
     names_set(BOTH_NAMES);
     expect_first_attempt(&id);
 
-    names_set(""); /* and while they work */
-    cut_connections();
-    await_said(OUTAGE, once + 1);
-    id = submit();
-    sleep_ms(QUIET_MS);
-    cr_expect_eq(about(&id, ENDED), 0);
-    names_set(BOTH_NAMES);
-    expect_first_attempt(&id);
-
-    names_set(""); /* and by a server that says nothing at all */
-    if (names_silence()) {
-        once = said(OUTAGE);
-        cut_connections();
-        await_said(OUTAGE, once + 1);
-        id = submit();
-        sleep_ms(QUIET_MS);
-        cr_expect_eq(about(&id, ENDED), 0);
-        names_set(BOTH_NAMES);
-        expect_first_attempt(&id);
+    a_job_waits_for_names(); /* and while they work */
+    if (names_silence()) {   /* and of a server that says nothing at all */
+        a_job_waits_for_names();
     }
     expect_queue_empty();
     cr_expect_eq(end_worker(worker), 0);
