@@ -35,11 +35,11 @@ static const struct statement cancel = {
                                  "   WHERE j.id = pick.id AND NOT pick.waits)," END_RESULTS
                                      QUEUE_COUNT("e", "-") " SELECT id::text, waits FROM pick"
 };
-static const struct statement cancelling = {
-    "cancelling", "SELECT id::text FROM jobs WHERE state IN " UNFINISHED " AND state IN " IN_FLIGHT
-                  " AND cancel_at < clock_timestamp() - $1::int8 * interval '1 ms'"
-                  " ORDER BY cancel_at LIMIT $2::int"
-};
+static const struct statement cancelling = { "cancelling",
+                                             "SELECT id::text FROM jobs WHERE state IN " UNFINISHED
+                                             " AND state IN " IN_FLIGHT
+                                             " AND cancel_at < now() - $1::int8 * interval '1 ms'"
+                                             " ORDER BY cancel_at LIMIT $2::int" };
 static const struct statement cancel_spent = {
     "cancel_spent",
     "WITH pick AS (SELECT j.id FROM budgets b JOIN jobs j ON j.tenant = b.tenant"
@@ -60,20 +60,23 @@ static const struct statement cancel_these = {
                        " w AS (SELECT tenant, priority FROM e WHERE waits)," END_RESULTS
                            QUEUE_COUNT("w", "-") " SELECT id::text FROM e"
 };
-/* $3 max */
-#define END_WAITING(name, state, which)                                                            \
+/* $3 max; by: the column of the index that finds them, and no other behind it (whole batches have
+ * one deadline, and all of them would be sorted). What a clock is compared with must be now():
+ * clock_timestamp() is volatile, so that every row would be looked at. */
+#define END_WAITING(name, state, by, which)                                                        \
     {                                                                                              \
-        name, "WITH pick AS (SELECT id FROM jobs WHERE state IN " which                            \
-              "   ORDER BY id LIMIT $3::int FOR UPDATE SKIP LOCKED),"                              \
+        name, "WITH pick AS (SELECT id FROM jobs WHERE state IN " which "   ORDER BY " by          \
+              " LIMIT $3::int FOR UPDATE SKIP LOCKED),"                                            \
               " e AS (UPDATE jobs j " END_SET(                                                     \
                   state) "   FROM pick WHERE j.id = pick.id"                                       \
                          "   RETURNING j.id, j.attempt, j.tenant, j.priority)," END_RESULTS        \
                              QUEUE_COUNT("e", "-") " SELECT id::text FROM e"                       \
     }
-static const struct statement cancel_waiting = END_WAITING(
-    "cancel_waiting", "'cancelled'", UNFINISHED " AND cancel_at IS NOT NULL AND state IN " WAITING);
-static const struct statement expire = END_WAITING(
-    "expire", "'expired'", WAITING " AND deadline IS NOT NULL AND deadline <= clock_timestamp()");
+static const struct statement cancel_waiting =
+    END_WAITING("cancel_waiting", "'cancelled'", "cancel_at",
+                UNFINISHED " AND cancel_at IS NOT NULL AND state IN " WAITING);
+static const struct statement expire =
+    END_WAITING("expire", "'expired'", "deadline", WAITING " AND deadline <= now()");
 static const struct statement open_batches = {
     "open_batches",
     "SELECT b.id::text FROM batches b WHERE b.tenant = $1 AND b.name = $2"

@@ -58,7 +58,7 @@ static const struct statement next_due = {
 static const struct statement requeue_lost = {
     "requeue_lost", "WITH lost AS (UPDATE jobs SET state = 'retrying', not_before = now(), "
                     "last_error = 'its entry in Redis was lost'"
-                    "  WHERE state IN ('scheduled','running') AND scheduled_at < clock_timestamp() "
+                    "  WHERE state IN ('scheduled','running') AND scheduled_at < now() "
                     "- $1::int8 * interval '1 ms'"
                     "  AND NOT (id = ANY ($2::uuid[])) RETURNING id, attempt, tenant, priority),"
                     " a AS (INSERT INTO attempts (job_id, attempt, worker, outcome, error)"

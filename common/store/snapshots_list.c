@@ -21,7 +21,7 @@ static const struct statement known_names = {
 /* A row that gets a child at this moment is locked by it: skipped until the next time. */
 static const struct statement expire = {
     "snapshot_expire",
-    "DELETE FROM snapshots s USING (SELECT id FROM snapshots p WHERE expires_at < clock_timestamp()"
+    "DELETE FROM snapshots s USING (SELECT id FROM snapshots p WHERE expires_at < now()"
     "  AND NOT EXISTS (SELECT FROM snapshots c WHERE c.tenant = p.tenant AND c.parent = p.id)"
     "  ORDER BY expires_at LIMIT $1::int FOR UPDATE SKIP LOCKED) old WHERE s.id = old.id"
 };

@@ -1,0 +1,57 @@
+/* Ends by the clock and by the budget, against a real Redis and a real Postgres, the workers and
+ * the keeper played by the test. */
+#include "common/store/budgets.h"
+#include "common/store/snapshots.h"
+#include "tests/integration/fair_case.h"
+
+FIXTURE_MAIN
+
+TestSuite(ends, .init = set_up, .fini = tear_down, .timeout = 180);
+
+/* The plan that the server makes for a statement of f.pg's session. */
+static void plan(const char *call, char ret_text[4096])
+{
+    char text[256];
+    (void)snprintf(text, sizeof text, "EXPLAIN EXECUTE %s", call);
+    PGresult *res = PQexec(f.pg.conn, text);
+    cr_assert_eq(PQresultStatus(res), PGRES_TUPLES_OK, "%s: %s", call, PQerrorMessage(f.pg.conn));
+    ret_text[0] = 0;
+    for (int i = 0, at = 0; i < PQntuples(res) && at < 4096; i++) {
+        at += snprintf(ret_text + at, 4096 - (size_t)at, "%s\n", PQgetvalue(res, i, 0));
+    }
+    PQclear(res);
+}
+
+/* What is looked for again and again by its time is found by its index, whatever else waits: a
+ * volatile clock in the condition would have every row looked at. */
+Test(ends, what_is_due_is_found_by_its_index)
+{
+    struct id ids[2];
+    OK(store_expire(&f.pg, 2, ids, &err));
+    OK(store_cancel_marked(&f.pg, NULL, 0, 2, ids, &err));
+    OK(store_cancelling(&f.pg, 500, 2, ids, &err));
+    OK(store_requeue_lost(&f.pg, 5000, NULL, 0, &err));
+    OK(store_snapshots_expire(&f.pg, 2, &err));
+    sql("INSERT INTO jobs (id, tenant, template, spec, spec_hash, deadline, cancel_at, state)"
+        " SELECT gen_random_uuid(), 'a', 'python', '', '', now() + interval '1 day',"
+        " CASE WHEN i % 50 = 0 THEN now() END, CASE WHEN i % 50 = 0 THEN 'running' ELSE 'queued'"
+        " END FROM generate_series(1, 20000) i");
+    sql("ANALYZE jobs");
+    static const struct {
+        const char *call, *want;
+    } looks[] = { { "expire('skipped', '', 500)", "Index Cond: (deadline <= now())" },
+                  { "cancel_waiting('cancelled', '', 500)", "jobs_cancelling" },
+                  { "cancelling(500, 500)", "Index Cond: (cancel_at < (now() -" },
+                  { "requeue_lost(5000, '{}')", "Index Cond: (scheduled_at < (now() -" },
+                  { "snapshot_expire(100)", "Index Cond: (expires_at < now())" } };
+    static const char *const modes[] = { "force_custom_plan", "force_generic_plan" };
+    for (int m = 0; m < 2; m++) {
+        char set[64], text[4096];
+        (void)snprintf(set, sizeof set, "SET plan_cache_mode = %s", modes[m]);
+        sql(set);
+        for (int i = 0; i < (int)(sizeof looks / sizeof looks[0]); i++) {
+            plan(looks[i].call, text);
+            cr_expect(strstr(text, looks[i].want), "%s, %s:\n%s", looks[i].call, modes[m], text);
+        }
+    }
+}
