@@ -18,7 +18,7 @@
 #include "common/store/snapshots.h"
 #include "scheduler/scheduler.h"
 
-#define INTAKE_BYTES_MAX (64 << 20) /* wanted in memory at once */
+#define INTAKE_BYTES_MAX (64 << 20) /* taken at once, about */
 
 /* A valid entry on its way into the database. */
 struct candidate {
@@ -234,8 +234,7 @@ static int process(struct scheduler *s, const struct intake_entry *entries, int 
 int scheduler_intake(struct scheduler *s, int64_t block_ms, struct intake_taken *ret_taken,
                      struct err *err)
 {
-    int max = pick_intake_count(s->intake_mean_bytes, INTAKE_BYTES_MAX,
-                                (int)s->config->sched_intake_batch_max);
+    int max = (int)s->config->sched_intake_batch_max;
     struct intake_entry *entries = calloc((size_t)max, sizeof *entries);
     cleanup_free struct candidate *c = calloc((size_t)max, sizeof *c);
     if (!entries || !c) {
@@ -246,8 +245,8 @@ int scheduler_intake(struct scheduler *s, int64_t block_ms, struct intake_taken 
         s->recover = true;
         s->recover_at_ms = mono_ms() + SCHED_RECOVER_MS;
     }
-    int n = queue_intake_read(&s->queue, SCHED_CONSUMER, s->recover, max, s->recover ? 0 : block_ms,
-                              entries, err);
+    int n = queue_intake_read(&s->queue, SCHED_CONSUMER, s->recover, max, INTAKE_BYTES_MAX,
+                              s->recover ? 0 : block_ms, entries, err);
     if (n < 0) {
         free(entries);
         s->recover = true; /* a lost reply may have carried entries */
@@ -255,13 +254,7 @@ int scheduler_intake(struct scheduler *s, int64_t block_ms, struct intake_taken 
     }
     if (n == 0) {
         s->recover = false;
-        s->intake_mean_bytes = 0;
     }
-    int64_t bytes = 0;
-    for (int i = 0; i < n; i++) {
-        bytes += (int64_t)entries[i].job_len;
-    }
-    s->intake_mean_bytes = n > 0 ? bytes / n : 0;
     int n_c = 0;
     int rc = process(s, entries, n, c, &n_c, err);
     for (int i = 0; i < n_c; i++) {

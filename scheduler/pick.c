@@ -60,16 +60,6 @@ int pick_room(const struct pick_input *in)
     return room <= 0 ? 0 : room > PICK_TURN_MAX ? PICK_TURN_MAX : (int)room;
 }
 
-int pick_intake_count(int64_t mean_bytes, int64_t bytes_max, int max)
-{
-    assert(mean_bytes >= 0 && bytes_max > 0 && max > 0);
-    if (mean_bytes == 0) {
-        return max;
-    }
-    int64_t n = bytes_max / mean_bytes;
-    return n < 1 ? 1 : n > max ? max : (int)n;
-}
-
 /* ---- the heap: tenants that could be served, the one furthest behind on top ---- */
 
 static bool before(const struct pick *p, int a, int b)

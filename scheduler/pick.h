@@ -45,10 +45,6 @@ struct pick_input {
  * PICK_AHEAD_MS, at least one; never more than ready_depth a slot. */
 int pick_room(const struct pick_input *in);
 
-/* Entries to ask of the intake stream, 1 to max, given what the last ones weighed: about bytes_max
- * in memory at once. mean_bytes 0: nothing is known yet. */
-int pick_intake_count(int64_t mean_bytes, int64_t bytes_max, int max);
-
 /* ---- fair shares ---- */
 
 struct pick; /* one thread */

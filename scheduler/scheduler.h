@@ -93,7 +93,6 @@ struct scheduler {
     bool backlog;   /* more jobs wait than there was room for */
     int64_t slots, slots_at_ms, sweep_at_ms, due_at_ms, leases_at_ms, lost_at_ms, tidy_at_ms,
         beat_at_ms; /* mono_ms; due -1: none */
-    int64_t intake_mean_bytes;
     bool clock_known;
     int64_t clock_ahead_ms; /* the database's clock, less mono_ms */
     int64_t clock_look_at_ms;

@@ -66,12 +66,13 @@ MUST_CHECK int queue_wake_for(struct queue *q, const char *tenant, enum job_prio
 /* A worker's notices of attempts that ended; those of the same tenant and priority go as one. */
 MUST_CHECK int queue_done_add(struct queue *q, const struct intake_note *notes, int n,
                               struct err *err);
-/* Up to max entries for consumer; waits up to block_ms when there are none. recover = true returns,
- * without waiting, the first max entries the group had taken but not acknowledged (a scheduler that
- * died, a batch that failed), and 0 when there are none. Returns the count. */
+/* Up to max entries for consumer, until they weigh about bytes_max (one entry more; behind small
+ * ones up to 8); waits up to block_ms when there are none. recover = true returns, without waiting,
+ * the first of those that the group had taken but not acknowledged (a scheduler that died, a batch
+ * that failed), and 0 when there are none. Returns the count. */
 MUST_CHECK int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max,
-                                 int64_t block_ms, struct intake_entry *ret_entries,
-                                 struct err *err);
+                                 int64_t bytes_max, int64_t block_ms,
+                                 struct intake_entry *ret_entries, struct err *err);
 /* XACK + XDEL. */
 MUST_CHECK int queue_intake_ack(struct queue *q, const struct intake_entry *entries, int n,
                                 struct err *err);

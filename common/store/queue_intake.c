@@ -136,57 +136,108 @@ static void read_entry(const redisReply *fields, struct intake_entry *e)
     e->seq = (int)seq;
 }
 
-/* XAUTOCLAIM over the whole group: whoever took them, they were not finished. */
-static int read_pending(struct queue *q, const char *consumer, int max, redisReply **ret_reply,
-                        struct err *err)
+/* What an entry weighs is known when it is read, and a command says only how many: COUNT 512 of the
+ * largest jobs are 12 GiB in one reply. So they are read a few at a time until they weigh enough;
+ * as many as would fit if all were like the heaviest of this call. */
+#define FIRST_MAX 2
+#define STEP_MAX 8
+struct reading {
+    struct queue *q;
+    const char *consumer;
+    struct intake_entry *entries;
+    int max, n;
+    int64_t bytes_max, bytes, heaviest;
+    char cursor[QUEUE_STREAM_ID_MAX]; /* in what was taken and not finished */
+};
+
+static int step(const struct reading *r)
 {
-    struct args a = { .n = 0 };
-    args_strs(&a, "XAUTOCLAIM", KEY_INTAKE, GROUP_SCHEDULER, consumer, "0", "0-0", "COUNT", NULL);
-    args_int(&a, max);
-    return queue_command(q, &a, 0, ret_reply, err);
+    int64_t n = r->heaviest == 0 ? FIRST_MAX : (r->bytes_max - r->bytes) / r->heaviest;
+    n = n < 1 ? 1 : n > STEP_MAX ? STEP_MAX : n;
+    return n < r->max - r->n ? (int)n : r->max - r->n;
 }
 
-int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max,
-                      int64_t block_ms, struct intake_entry *ret_entries, struct err *err)
+/* Takes what is in a reply; NULL: nothing. */
+static int read_entries(struct reading *r, const redisReply *entries)
 {
-    assert(max > 0 && max <= INTAKE_READ_MAX && block_ms >= 0);
-    cleanup_reply redisReply *r = NULL;
-    const redisReply *entries = NULL;
-    int rc;
-    if (recover) {
-        if ((rc = read_pending(q, consumer, max, &r, err)) < 0) {
-            return rc;
-        }
-        if (r->type != REDIS_REPLY_ARRAY || r->elements < 2 ||
-            r->element[1]->type != REDIS_REPLY_ARRAY) {
-            return queue_bad_reply(err, "XAUTOCLAIM");
-        }
-        entries = r->element[1];
-    } else {
-        struct args a = { .n = 0 };
-        args_strs(&a, "XREADGROUP", "GROUP", GROUP_SCHEDULER, consumer, "COUNT", NULL);
-        args_int(&a, max);
-        if (block_ms > 0) {
-            args_str(&a, "BLOCK");
-            args_int(&a, block_ms);
-        }
-        args_strs(&a, "STREAMS", KEY_INTAKE, ">", NULL);
-        if ((rc = queue_command(q, &a, block_ms, &r, err)) < 0) {
-            return rc;
-        }
-        entries = stream_entries(r);
-    }
-    int n = 0;
-    for (size_t i = 0; entries && i < entries->elements && n < max; i++) {
+    int found = entries ? (int)entries->elements : 0;
+    for (int i = 0; i < found && r->n < r->max; i++) {
         struct intake_entry e = { .seq = 0 };
         const redisReply *fields = entry_fields(entries->element[i], e.stream_id);
         if (!fields) {
             continue; /* deleted while it was pending */
         }
+        int64_t bytes = 1;
+        for (size_t k = 0; k < fields->elements; k++) {
+            bytes += (int64_t)fields->element[k]->len;
+        }
+        r->bytes += bytes;
+        r->heaviest = bytes > r->heaviest ? bytes : r->heaviest;
         read_entry(fields, &e);
-        ret_entries[n++] = e;
+        r->entries[r->n++] = e;
     }
-    return n;
+    return found;
+}
+
+/* XAUTOCLAIM over the whole group: whoever took them, they were not finished. Returns 1 when there
+ * may be more, as read_new. */
+static int read_pending(struct reading *r, struct err *err)
+{
+    struct args a = { .n = 0 };
+    args_strs(&a, "XAUTOCLAIM", KEY_INTAKE, GROUP_SCHEDULER, r->consumer, "0", r->cursor, "COUNT",
+              NULL);
+    args_int(&a, step(r));
+    cleanup_reply redisReply *reply = NULL;
+    int rc = queue_command(r->q, &a, 0, &reply, err);
+    if (rc < 0) {
+        return rc;
+    }
+    const redisReply *next = reply->elements > 1 ? reply->element[0] : NULL;
+    if (reply->type != REDIS_REPLY_ARRAY || !next || next->type != REDIS_REPLY_STRING ||
+        next->len >= sizeof r->cursor || reply->element[1]->type != REDIS_REPLY_ARRAY) {
+        return queue_bad_reply(err, "XAUTOCLAIM");
+    }
+    memcpy(r->cursor, next->str, next->len + 1);
+    (void)read_entries(r, reply->element[1]);
+    return strcmp(r->cursor, "0-0") != 0;
+}
+
+static int read_new(struct reading *r, int64_t block_ms, struct err *err)
+{
+    int wanted = step(r);
+    struct args a = { .n = 0 };
+    args_strs(&a, "XREADGROUP", "GROUP", GROUP_SCHEDULER, r->consumer, "COUNT", NULL);
+    args_int(&a, wanted);
+    if (block_ms > 0) {
+        args_str(&a, "BLOCK");
+        args_int(&a, block_ms);
+    }
+    args_strs(&a, "STREAMS", KEY_INTAKE, ">", NULL);
+    cleanup_reply redisReply *reply = NULL;
+    int rc = queue_command(r->q, &a, block_ms, &reply, err);
+    return rc < 0 ? rc : read_entries(r, stream_entries(reply)) == wanted;
+}
+
+int queue_intake_read(struct queue *q, const char *consumer, bool recover, int max,
+                      int64_t bytes_max, int64_t block_ms, struct intake_entry *ret_entries,
+                      struct err *err)
+{
+    assert(max > 0 && max <= INTAKE_READ_MAX && bytes_max > 0 && block_ms >= 0);
+    struct reading r = { .q = q,
+                         .consumer = consumer,
+                         .entries = ret_entries,
+                         .max = max,
+                         .bytes_max = bytes_max,
+                         .cursor = "0-0" };
+    int more = 1;
+    while (more > 0 && r.n < max && r.bytes < bytes_max) {
+        more = recover ? read_pending(&r, err) : read_new(&r, r.n == 0 ? block_ms : 0, err);
+    }
+    if (more < 0) {
+        intake_entries_done(ret_entries, r.n);
+        return more;
+    }
+    return r.n;
 }
 
 /* All or nothing, as queue_claim_ack. */

@@ -36,6 +36,59 @@ Test(streams, malformed_ready_entry_is_skipped)
     freeReplyObject(r);
 }
 
+/* One turn of a scheduler that is handed 1000 bytes a job: what it got, as notices and jobs. */
+static void takes(bool recover, int64_t block_ms, int notices, int jobs)
+{
+    enum { MAX = 100, BYTES_MAX = 2500 };
+    struct intake_entry e[MAX];
+    int got[2] = { 0 };
+    int n = queue_intake_read(&f.queue, "s", recover, MAX, BYTES_MAX, block_ms, e, &err);
+    OK(n);
+    for (int i = 0; i < n; i++) {
+        got[e[i].job != NULL]++;
+        cr_assert(!e[i].job || (e[i].job_len == 1000 && e[i].job[999] == 'x'));
+    }
+    cr_expect(got[0] == notices && got[1] == jobs,
+              "recover %d, block %d: %d notices and %d jobs, not %d and %d", recover, (int)block_ms,
+              got[0], got[1], notices, jobs);
+    if (n > 0) {
+        OK(queue_intake_ack(&f.queue, e, n, &err));
+    }
+    intake_entries_done(e, n);
+}
+
+/* However little what came before weighed, and also what a scheduler left that died: else it dies
+ * of the same entries again and again. */
+Test(streams, entries_of_intake_are_taken_until_they_weigh_enough)
+{
+    char job[1000];
+    memset(job, 'x', sizeof job);
+    takes(false, 0, 0, 0);
+    for (int i = 0; i < 20; i++) {
+        if (i < 3 || i == 13) {
+            OK(queue_wake(&f.queue, &err));
+        }
+        OK(queue_intake_add(&f.queue, job, sizeof job, "a", NULL, 0, &err));
+    }
+    takes(false, 0, 3, 3);
+    takes(false, 1000, 0, 3);
+    redisReply *r =
+        redisCommand(f.queue.ctx, "XREADGROUP GROUP scheduler dead COUNT 8 STREAMS brood:intake >");
+    cr_assert(r && r->type == REDIS_REPLY_ARRAY);
+    redisReply *gone = redisCommand(f.queue.ctx, "XDEL brood:intake %s",
+                                    r->element[0]->element[1]->element[0]->element[0]->str);
+    freeReplyObject(gone);
+    freeReplyObject(r);
+    takes(true, 0, 0, 3);
+    takes(true, 0, 0, 3);
+    takes(true, 0, 1, 0);
+    takes(true, 0, 0, 0);
+    takes(false, 1000, 0, 3);
+    takes(false, 1000, 0, 3);
+    takes(false, 10, 0, 1);
+    takes(false, 10, 0, 0);
+}
+
 /* A connection that is cut between the two would leave an entry that is acknowledged and stays:
  * nobody is given it again, nobody deletes it, and it counts as waiting for good. */
 Test(streams, acknowledging_and_deleting_are_one_transaction)

@@ -39,12 +39,3 @@ Test(pick, one_turn_has_a_maximum)
     cr_assert_eq(room(1024, 0, 0, 1), PICK_TURN_MAX);
     cr_assert_eq(room(PICK_TURN_MAX, 0, 0, 1000000), PICK_TURN_MAX);
 }
-
-Test(pick, intake_count_follows_the_weight)
-{
-    cr_assert_eq(pick_intake_count(0, 64 << 20, 512), 512);
-    cr_assert_eq(pick_intake_count(100, 64 << 20, 512), 512);
-    cr_assert_eq(pick_intake_count(1 << 20, 64 << 20, 512), 64);
-    cr_assert_eq(pick_intake_count(24 << 20, 64 << 20, 512), 2);
-    cr_assert_eq(pick_intake_count(INT64_MAX, 64 << 20, 512), 1);
-}
