@@ -76,7 +76,7 @@ static const struct statement cancel_waiting =
     END_WAITING("cancel_waiting", "'cancelled'", "cancel_at",
                 UNFINISHED " AND cancel_at IS NOT NULL AND state IN " WAITING);
 static const struct statement expire =
-    END_WAITING("expire", "'expired'", "deadline", WAITING " AND deadline <= now()");
+    END_WAITING("expire", "'expired'", "deadline", "('queued') AND deadline <= now()");
 static const struct statement open_batches = {
     "open_batches",
     "SELECT b.id::text FROM batches b WHERE b.tenant = $1 AND b.name = $2"

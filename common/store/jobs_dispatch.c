@@ -22,7 +22,8 @@
 #define DUE(bound)                                                                                 \
     "(SELECT id FROM jobs WHERE tenant = w.tenant AND priority = w.priority AND state IN "         \
     "('queued','retrying') AND not_before <= now() AND not_before " bound                          \
-    " to_timestamp(w.from_us / 1e6::float8) AND (deadline IS NULL OR deadline > now())"            \
+    " to_timestamp(w.from_us / 1e6::float8) AND (deadline IS NULL OR deadline > now() OR state = " \
+    "'retrying')"                                                                                  \
     " AND cancel_at IS NULL ORDER BY not_before, id LIMIT w.n FOR UPDATE SKIP LOCKED)"
 static const struct statement dispatch = {
     "dispatch",

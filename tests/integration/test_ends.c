@@ -55,3 +55,48 @@ Test(ends, what_is_due_is_found_by_its_index)
         }
     }
 }
+
+/* Waits until a job is in that state. */
+static void until_state(const struct id *id, const char *state)
+{
+    char text[160], is[32] = "";
+    (void)snprintf(text, sizeof text, "SELECT state FROM jobs WHERE id = '%s'", id->text);
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end && strcmp(is, state) != 0;) {
+        s.announced = true;
+        turns(1);
+        fixture_value(&f, text, is, sizeof is);
+    }
+    cr_assert_str_eq(is, state);
+}
+
+static void lose_worker(void)
+{
+    struct claim c;
+    struct retry_policy policy = retry_policy_of(&config);
+    cr_assert_eq(queue_claim(&f.queue, "w", WAIT_MS, &c, &err), 1, "%s", err.text);
+    OK(store_attempt_failed(&f.pg, c.job_id, c.attempt, "w", RETRY_WORKER_LOST, "lost", &policy,
+                            NULL, &err));
+    const char *ids[] = { c.stream_id };
+    OK(queue_claim_ack(&f.queue, ids, 1, &err));
+    claim_done(&c);
+}
+
+/* A try that has a verdict, and a worker of ours that was lost, do not make a job skipped. */
+Test(ends, what_was_dispatched_before_its_deadline_goes_on_behind_it)
+{
+    struct id id;
+    submit_to("a", JOB_OF(",\"retries\":1,\"deadline\":\"2999-01-01T00:00:00Z\""), 1, &id);
+    until_state(&id, "scheduled");
+    commit_verdict(VERDICT_RUNTIME_ERROR, true);
+    sql("UPDATE jobs SET deadline = now()");
+    s.ends_at_ms = 0;
+    until_state(&id, "scheduled");
+    lose_worker();
+    sql("UPDATE jobs SET not_before = now()");
+    s.ends_at_ms = 0;
+    until_state(&id, "scheduled");
+    commit_verdict(VERDICT_ACCEPTED, false);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE verdict = 'accepted'"), 1);
+    ledger_agrees();
+    counts_are_right();
+}
