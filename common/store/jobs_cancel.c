@@ -14,10 +14,11 @@
 #define WAITING "('queued','retrying')"
 #define IN_FLIGHT "('scheduled','running')"
 #define UNFINISHED "('queued','scheduled','running','retrying')"
-/* Behind a CTE `e` of jobs that ended now; $1 verdict, $2 detail */
+/* Behind a CTE `e` of jobs that ended now; $1 verdict, $2 detail. Attempt 0: such an end is of no
+ * attempt, and the last one may be a try with a verdict, branches and usage of its own. */
 #define END_RESULTS                                                                                \
     " r AS (INSERT INTO results (job_id, attempt, verdict, detail, stdout_head, stdout_tail, "     \
-    "stderr_head, stderr_tail) SELECT id, attempt, $1, $2::text, '', '', '', '' FROM e)"
+    "stderr_head, stderr_tail) SELECT id, 0, $1, $2::text, '', '', '', '' FROM e)"
 #define END_SET(state) "SET state = " state ", verdict = $1, finished_at = clock_timestamp()"
 
 /* $3 max, $4 batch, $5 job, $6 viewer */
@@ -30,7 +31,7 @@ static const struct statement cancel = {
               ") ORDER BY id LIMIT $3::int FOR UPDATE),"
               " e AS (UPDATE jobs j " END_SET(
                   "'cancelled'") " FROM pick WHERE j.id = pick.id AND pick.waits"
-                                 "   RETURNING j.id, j.attempt, j.tenant, j.priority),"
+                                 "   RETURNING j.id, j.tenant, j.priority),"
                                  " m AS (UPDATE jobs j SET cancel_at = clock_timestamp() FROM pick"
                                  "   WHERE j.id = pick.id AND NOT pick.waits)," END_RESULTS
                                      QUEUE_COUNT("e", "-") " SELECT id::text, waits FROM pick"
@@ -55,7 +56,7 @@ static const struct statement cancel_these = {
     "   WHERE id = ANY ($3::uuid[]) AND state IN " UNFINISHED
     "   AND cancel_at IS NOT NULL ORDER BY id FOR UPDATE),"
     " e AS (UPDATE jobs j " END_SET(
-        "'cancelled'") "   FROM pick WHERE j.id = pick.id RETURNING j.id, j.attempt, j.tenant, "
+        "'cancelled'") "   FROM pick WHERE j.id = pick.id RETURNING j.id, j.tenant, "
                        "j.priority, pick.waits),"
                        " w AS (SELECT tenant, priority FROM e WHERE waits)," END_RESULTS
                            QUEUE_COUNT("w", "-") " SELECT id::text FROM e"
@@ -69,8 +70,8 @@ static const struct statement cancel_these = {
               " LIMIT $3::int FOR UPDATE SKIP LOCKED),"                                            \
               " e AS (UPDATE jobs j " END_SET(                                                     \
                   state) "   FROM pick WHERE j.id = pick.id"                                       \
-                         "   RETURNING j.id, j.attempt, j.tenant, j.priority)," END_RESULTS        \
-                             QUEUE_COUNT("e", "-") " SELECT id::text FROM e"                       \
+                         "   RETURNING j.id, j.tenant, j.priority)," END_RESULTS QUEUE_COUNT(      \
+                             "e", "-") " SELECT id::text FROM e"                                   \
     }
 static const struct statement cancel_waiting =
     END_WAITING("cancel_waiting", "'cancelled'", "cancel_at",

@@ -9,3 +9,7 @@ CREATE OR REPLACE TRIGGER jobs_step BEFORE UPDATE ON jobs FOR EACH ROW WHEN (OLD
     OR (OLD.state = 'running' AND NEW.state IN ('completed','cancelled','retrying','dead'))
     OR (OLD.state = 'completed' AND NEW.state = 'retrying' AND NEW.tries = OLD.tries + 1 AND NEW.tries <= NEW.retries)))
     EXECUTE FUNCTION refuse_step();
+
+-- The end of a job that was taken back while it waited is of no attempt: 0. It had the number of the last, which may be a try that was
+-- followed by this end instead of another.
+UPDATE results r SET attempt = 0 FROM attempts a WHERE a.job_id = r.job_id AND a.attempt = r.attempt AND a.outcome = 'retried';

@@ -100,3 +100,45 @@ Test(ends, what_was_dispatched_before_its_deadline_goes_on_behind_it)
     ledger_agrees();
     counts_are_right();
 }
+
+/* A try that was followed by a cancel instead of another try: the job's end is of no attempt, so
+ * nothing of that try is the end's, and nothing of the ledger is of two. */
+Test(ends, a_job_cancelled_between_two_tries_ends_with_no_attempt)
+{
+    struct id id[2];
+    struct cancelled gone;
+    for (int i = 0; i < 2; i++) {
+        submit_to("a", JOB_OF(",\"retries\":1"), 1, &id[i]);
+        until_state(&id[i], "scheduled");
+        commit_verdict(VERDICT_RUNTIME_ERROR, true);
+        if (i == 1) { /* the other way: it waits, marked, because its worker was lost */
+            until_state(&id[i], "scheduled");
+            cr_assert_eq(store_cancel(&f.pg, NULL, id[i].text, 1, &gone, &err), 1, "%s", err.text);
+            lose_worker();
+            s.ends_at_ms = 0;
+            until_state(&id[i], "cancelled");
+        } else {
+            cr_assert_eq(store_cancel(&f.pg, NULL, id[i].text, 1, &gone, &err), 1, "%s", err.text);
+            cr_assert(gone.ended);
+        }
+    }
+    sql("INSERT INTO branch_results SELECT job_id, attempt, 1, 0, 'root/0', 'x', true, 'accepted',"
+        " 0, 1, 1, 0, 0, 0, '{}', '', '', '', '', '', '' FROM attempts"
+        " WHERE outcome = 'retried'");
+    for (int i = 0; i < 2; i++) {
+        struct branch_result rows[4];
+        int n = store_branches(&f.pg, id[i].text, 0, 4, false, rows, &err);
+        cr_expect_eq(n, 0, "job %d: %d branches", i, n);
+    }
+    sql("DELETE FROM branch_results");
+    struct result_row row;
+    OK(store_job(&f.pg, id[0].text, &row, &err));
+    cr_expect_eq(row.result.verdict, VERDICT_CANCELLED);
+    cr_expect_eq(row.charged_ms, 1000, "its try is billed");
+    result_row_done(&row);
+    cr_expect_eq(fixture_number(&f, "SELECT count(*) FROM results JOIN attempts USING (job_id,"
+                                    " attempt)"),
+                 0);
+    ledger_agrees();
+    counts_are_right();
+}
