@@ -2,8 +2,9 @@
  * made of, so every figure comes from them and from nothing that was added up before: a report that
  * is slower (docs/billing.md has the figures) and cannot disagree.
  *
- * A billed job has exactly one line with the meter vcpu_seconds, no branch and part 0: jobs are
- * counted by it, so counts add up over any grouping. */
+ * A billed job has exactly one line with the meter vcpu_seconds, no branch and part 0 for each try,
+ * and only its last can be accepted: jobs are counted by the first of these lines, so counts add up
+ * over any grouping. */
 #include "common/store/usage.h"
 
 #include <assert.h>
@@ -15,18 +16,27 @@
 
 #define CPU "meter = 'vcpu_seconds'"
 #define MEM "meter = 'gib_seconds'"
-#define JOB_LINE CPU " AND branch = '' AND part = 0 AND kind = 'usage'"
+#define TRY_LINE(t) t CPU " AND " t "branch = '' AND " t "part = 0 AND " t "kind = 'usage'"
+#define JOB_LINE TRY_LINE("u.") " AND again.line IS NULL"
+#define ACCEPTED TRY_LINE("u.") " AND verdict = 'accepted'"
+/* Such lines that have one before them: few, with an index of their own, so that the sums stay one
+ * parallel scan. */
+#define AGAIN                                                                                      \
+    " LEFT JOIN (SELECT l.id AS line FROM usage_records l WHERE l.attempt > 1 AND " TRY_LINE(      \
+        "l.") " AND EXISTS (SELECT FROM usage_records b WHERE b.job_id = l.job_id AND b.attempt <" \
+              " l.attempt AND " TRY_LINE("b.") ")) again ON again.line = u.id"
 #define SANDBOX "meter IN ('vcpu_seconds','gib_seconds')"
 
 /* $1 tenant or NULL, $2 from, $3 to (0: none), $4 period (0: any), $5 limit (NULL: none) */
+#define LINES " FROM usage_records u"
 #define WHERE                                                                                      \
-    " FROM usage_records u WHERE ($1::text IS NULL OR tenant = $1)"                                \
+    " WHERE ($1::text IS NULL OR tenant = $1)"                                                     \
     " AND ($2::int8 = 0 OR from_ts >= to_timestamp($2::int8 / 1000.0))"                            \
     " AND ($3::int8 = 0 OR from_ts < to_timestamp($3::int8 / 1000.0))"                             \
     " AND ($4::int = 0 OR period = $4::int)"
 #define SUMS                                                                                       \
     " count(*), count(*) FILTER (WHERE " JOB_LINE "),"                                             \
-    " count(*) FILTER (WHERE " JOB_LINE " AND verdict = 'accepted'),"                              \
+    " count(*) FILTER (WHERE " ACCEPTED "),"                                                       \
     " coalesce(sum(measured_ms) FILTER (WHERE " CPU "), 0)::int8,"                                 \
     " coalesce(sum(charged_ms) FILTER (WHERE " CPU "), 0)::int8,"                                  \
     " coalesce(sum(charged_ms * amount) FILTER (WHERE " CPU "), 0)::int8,"                         \
@@ -36,7 +46,7 @@
     " coalesce(sum(cost_nanousd) FILTER (WHERE kind = 'usage' AND " SANDBOX "), 0)::int8,"         \
     " coalesce(sum(cost_nanousd) FILTER (WHERE kind = 'usage' AND NOT " SANDBOX "), 0)::int8,"     \
     " coalesce(sum(cost_nanousd) FILTER (WHERE kind = 'adjustment'), 0)::int8,"                    \
-    " sum(cost_nanousd)::int8 AS cost" WHERE " GROUP BY 1"
+    " sum(cost_nanousd)::int8 AS cost" LINES AGAIN WHERE " GROUP BY 1"
 #define BY_TIME                                                                                    \
     " ORDER BY CASE WHEN $5::int8 IS NULL THEN 0 ELSE -sum(cost_nanousd) END, 1 LIMIT $5::int8"
 #define BY_COST " ORDER BY cost DESC, 1 LIMIT $5::int8"
@@ -64,7 +74,7 @@ static const struct statement all_lines = {
     ", u.measured_ms, u.charged_ms, u.amount, u.unit_price_nanousd, u.cost_nanousd,"
     " CASE WHEN u.kind = 'adjustment' THEN (SELECT c.period < u.period FROM usage_records c WHERE "
     "c.id = u.corrects) ELSE u.period > to_char(u.from_ts AT TIME ZONE 'UTC', 'YYYYMM')::int END,"
-    " EXISTS (SELECT FROM usage_periods p WHERE p.period = u.period)" WHERE " ORDER BY u.pos"
+    " EXISTS (SELECT FROM usage_periods p WHERE p.period = u.period)" LINES WHERE " ORDER BY u.pos"
 };
 
 static const char *const group_words[USAGE_GROUP_COUNT] = {

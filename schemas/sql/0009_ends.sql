@@ -13,3 +13,7 @@ CREATE OR REPLACE TRIGGER jobs_step BEFORE UPDATE ON jobs FOR EACH ROW WHEN (OLD
 -- The end of a job that was taken back while it waited is of no attempt: 0. It had the number of the last, which may be a try that was
 -- followed by this end instead of another.
 UPDATE results r SET attempt = 0 FROM attempts a WHERE a.job_id = r.job_id AND a.attempt = r.attempt AND a.outcome = 'retried';
+
+-- Lines that begin a job's second or later try: `brood usage` counts the job by the first. Few.
+CREATE INDEX usage_again ON usage_records (job_id)
+    WHERE attempt > 1 AND meter = 'vcpu_seconds' AND branch = '' AND part = 0 AND kind = 'usage';

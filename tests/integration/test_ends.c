@@ -2,6 +2,7 @@
  * the keeper played by the test. */
 #include "common/store/budgets.h"
 #include "common/store/snapshots.h"
+#include "common/store/usage.h"
 #include "tests/integration/fair_case.h"
 
 FIXTURE_MAIN
@@ -141,4 +142,42 @@ Test(ends, a_job_cancelled_between_two_tries_ends_with_no_attempt)
                  0);
     ledger_agrees();
     counts_are_right();
+}
+
+struct counted {
+    int64_t jobs, accepted;
+};
+
+static int on_sum(void *ctx, const struct usage_sum *sum, struct err *e)
+{
+    (void)e;
+    struct counted *c = ctx;
+    c->jobs += sum->jobs;
+    c->accepted += sum->accepted;
+    return 0;
+}
+
+/* By the line that begins its first sandbox, so that counts add up whatever the grouping. */
+Test(ends, a_job_of_several_tries_is_counted_once)
+{
+    struct id id;
+    submit_to("a", JOB_OF(",\"retries\":2"), 1, &id);
+    for (int i = 0; i < 3; i++) {
+        until_state(&id, "scheduled");
+        commit_verdict(i < 2 ? VERDICT_RUNTIME_ERROR : VERDICT_ACCEPTED, i < 2);
+    }
+    submit_to("a", JOB_OF(""), 1, &id);
+    until_state(&id, "scheduled");
+    lose_worker();
+    sql("UPDATE jobs SET not_before = now() WHERE state = 'retrying'");
+    until_state(&id, "scheduled");
+    commit_verdict(VERDICT_RUNTIME_ERROR, false);
+    for (int by = 0; by < USAGE_GROUP_COUNT; by++) {
+        struct counted c = { 0 };
+        const struct usage_query q = { .by = (enum usage_group)by, .label = "x" };
+        OK(store_usage(&f.pg, &q, on_sum, &c, &err));
+        cr_expect(c.jobs == 2 && c.accepted == 1, "by %s: %d jobs, %d accepted",
+                  usage_group_word(q.by), (int)c.jobs, (int)c.accepted);
+    }
+    ledger_agrees();
 }
