@@ -76,13 +76,23 @@ static int tell(struct keeper *k, struct err *err)
     return n > 0 && rc >= 0 ? store_budget_told(&k->pg, events[n - 1].id, err) : rc;
 }
 
+/* Budgets are looked at whatever became of the rest: they stop and let go, and count lines that are
+ * not sealed too. */
 static int turn(struct keeper *k, struct err *err)
 {
     int rc = keeper_connect(k, err);
-    rc = rc < 0 ? rc : seal(k, err);
-    rc = rc < 0 ? rc : charge(k, err);
-    rc = rc < 0 ? rc : store_budgets_look(&k->pg, err);
-    return rc < 0 ? rc : tell(k, err);
+    if (rc < 0) {
+        return rc;
+    }
+    struct err of_books;
+    int books = seal(k, &of_books);
+    books = books < 0 ? books : charge(k, &of_books);
+    rc = store_budgets_look(&k->pg, err);
+    rc = rc < 0 ? rc : tell(k, err);
+    if (books < 0) {
+        *err = of_books;
+    }
+    return books < 0 ? books : rc;
 }
 
 static int64_t run(void *arg)

@@ -28,18 +28,6 @@ static const struct statement remove_one = { "budget_remove",
 static const struct statement list = { "budget_list",
                                        "SELECT " COLUMNS
                                        " FROM budgets ORDER BY tenant LIMIT $1::int" };
-static const struct statement get = { "budget_get",
-                                      "SELECT " COLUMNS " FROM budgets WHERE tenant = $1" };
-static const struct statement stopped = {
-    "budget_stopped",
-    "SELECT tenant FROM budgets WHERE state = 'stopped' ORDER BY tenant LIMIT $1::int"
-};
-static const struct statement to_cancel = {
-    "budget_cancel", "SELECT tenant FROM budgets b WHERE state = 'stopped' AND cancel_running AND "
-                     "EXISTS (SELECT FROM "
-                     "jobs j WHERE j.tenant = b.tenant AND j.state IN ('scheduled','running')) "
-                     "ORDER BY tenant LIMIT $1::int"
-};
 
 /* What each budget's tenant has spent since the period began: the sealed days, and what was written
  * since. The state it gives; the events that a change of state makes. One look at a time. */
@@ -185,50 +173,6 @@ int store_budgets(struct pg *pg, struct budget *ret_rows, int max, struct err *e
         take_budget(res, i, &ret_rows[i]);
     }
     return rc;
-}
-
-int store_budget_allows(struct pg *pg, const char *tenant, struct budget *ret_b, struct err *err)
-{
-    struct budget b = { .limit_nanousd = 0 };
-    struct pg_params p = { .n = 0 };
-    pg_add_text(&p, tenant);
-    cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ask(pg, &get, &p, &res, err);
-    if (rc < 0) {
-        return rc;
-    }
-    if (rc > 0) {
-        take_budget(res, 0, &b);
-    }
-    if (ret_b) {
-        *ret_b = b;
-    }
-    return b.state != BUDGET_STOPPED;
-}
-
-static int tenants(struct pg *pg, const struct statement *st,
-                   char (*ret_tenants)[JOB_TENANT_MAX + 1], int max, struct err *err)
-{
-    struct pg_params p = { .n = 0 };
-    pg_add_int(&p, max);
-    cleanup_pgresult PGresult *res = NULL;
-    int rc = pg_ask(pg, st, &p, &res, err);
-    for (int i = 0; i < rc; i++) {
-        pg_copy(res, i, 0, ret_tenants[i], sizeof ret_tenants[i]);
-    }
-    return rc;
-}
-
-int store_budgets_stopped(struct pg *pg, char (*ret_tenants)[JOB_TENANT_MAX + 1], int max,
-                          struct err *err)
-{
-    return tenants(pg, &stopped, ret_tenants, max, err);
-}
-
-int store_budgets_to_cancel(struct pg *pg, char (*ret_tenants)[JOB_TENANT_MAX + 1], int max,
-                            struct err *err)
-{
-    return tenants(pg, &to_cancel, ret_tenants, max, err);
 }
 
 static int look(struct pg *pg, struct err *err)

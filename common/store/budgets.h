@@ -34,27 +34,12 @@ MUST_CHECK int store_budget_remove(struct pg *pg, const char *tenant, struct err
 /* Up to max, by tenant; returns how many. */
 MUST_CHECK int store_budgets(struct pg *pg, struct budget *ret_rows, int max, struct err *err);
 
-/* ---- for who admits and picks work ---- */
-
-/* May tenant be given new work? 1 yes (or it has no budget), 0 it is at its limit. ret_b may be
- * NULL; else the budget, zeroed without one. One indexed row: cheap enough for each submission. */
-MUST_CHECK int store_budget_allows(struct pg *pg, const char *tenant, struct budget *ret_b,
-                                   struct err *err);
-/* The tenants that are at their limit, up to max, by name; returns how many. In SQL the same is
- * EXISTS (SELECT FROM budgets b WHERE b.tenant = jobs.tenant AND b.state = 'stopped'). */
-MUST_CHECK int store_budgets_stopped(struct pg *pg, char (*ret_tenants)[JOB_TENANT_MAX + 1],
-                                     int max, struct err *err);
-
-/* ---- for the keeper ---- */
+/* ---- for the keeper; whom a budget stops: the view budgets_spent ---- */
 
 /* Compare what was spent (sealed days, and the lines that are not sealed yet) with every budget:
  * states change, and each change is written as an event, once a period and limit. Attempts that run
  * too long become events too. Returns how many events were written. */
 MUST_CHECK int store_budgets_look(struct pg *pg, struct err *err);
-/* Tenants at their limit whose running work is to be taken back: as store_budgets_stopped, of those
- * with cancel_running and jobs in flight. */
-MUST_CHECK int store_budgets_to_cancel(struct pg *pg, char (*ret_tenants)[JOB_TENANT_MAX + 1],
-                                       int max, struct err *err);
 
 struct budget_event {
     int64_t id;

@@ -43,8 +43,8 @@ static const struct statement cancelling = { "cancelling",
                                              " ORDER BY cancel_at LIMIT $2::int" };
 static const struct statement cancel_spent = {
     "cancel_spent",
-    "WITH pick AS (SELECT j.id FROM budgets b JOIN jobs j ON j.tenant = b.tenant"
-    "   WHERE b.state = 'stopped' AND b.cancel_running AND j.state IN " IN_FLIGHT
+    "WITH pick AS (SELECT j.id FROM budgets_spent b JOIN jobs j ON j.tenant = b.tenant"
+    "   WHERE b.cancel_running AND j.state IN " IN_FLIGHT
     "   AND j.cancel_at IS NULL ORDER BY j.id LIMIT $1::int FOR UPDATE OF j SKIP LOCKED)"
     " UPDATE jobs j SET cancel_at = clock_timestamp() FROM pick WHERE j.id = pick.id"
     "   RETURNING j.id::text"

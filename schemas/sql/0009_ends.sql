@@ -17,3 +17,16 @@ UPDATE results r SET attempt = 0 FROM attempts a WHERE a.job_id = r.job_id AND a
 -- Lines that begin a job's second or later try: `brood usage` counts the job by the first. Few.
 CREATE INDEX usage_again ON usage_records (job_id)
     WHERE attempt > 1 AND meter = 'vcpu_seconds' AND branch = '' AND part = 0 AND kind = 'usage';
+
+-- Budgets that are spent, until their day or month is over: also before the keeper has looked again. What stops a tenant and what takes
+-- its running work back is the same.
+CREATE VIEW budgets_spent AS
+    SELECT tenant, period, cancel_running, until FROM (
+        SELECT *, (since AT TIME ZONE 'UTC' + CASE period WHEN 'day' THEN interval '1 day' WHEN 'month' THEN interval '1 month' END)
+            AT TIME ZONE 'UTC' AS until FROM budgets WHERE state = 'stopped') b
+    WHERE until IS NULL OR until > clock_timestamp();
+CREATE OR REPLACE VIEW tenant_stops AS
+    SELECT name, stopped, stopped_until FROM tenants
+    WHERE stopped IS NOT NULL AND (stopped_until IS NULL OR stopped_until > clock_timestamp())
+    UNION ALL
+    SELECT tenant, 'the budget of its ' || CASE period WHEN 'total' THEN 'whole time' ELSE period END || ' is spent', until FROM budgets_spent;

@@ -32,6 +32,7 @@ Test(ends, what_is_due_is_found_by_its_index)
     OK(store_cancel_marked(&f.pg, NULL, 0, 2, ids, &err));
     OK(store_cancelling(&f.pg, 500, 2, ids, &err));
     OK(store_requeue_lost(&f.pg, 5000, NULL, 0, &err));
+    OK(store_cancel_spent(&f.pg, 2, ids, &err));
     OK(store_snapshots_expire(&f.pg, 2, &err));
     sql("INSERT INTO jobs (id, tenant, template, spec, spec_hash, deadline, cancel_at, state)"
         " SELECT gen_random_uuid(), 'a', 'python', '', '', now() + interval '1 day',"
@@ -44,6 +45,7 @@ Test(ends, what_is_due_is_found_by_its_index)
                   { "cancel_waiting('cancelled', '', 500)", "jobs_cancelling" },
                   { "cancelling(500, 500)", "Index Cond: (cancel_at < (now() -" },
                   { "requeue_lost(5000, '{}')", "Index Cond: (scheduled_at < (now() -" },
+                  { "cancel_spent(500)", "jobs_in_flight" },
                   { "snapshot_expire(100)", "Index Cond: (expires_at < now())" } };
     static const char *const modes[] = { "force_custom_plan", "force_generic_plan" };
     for (int m = 0; m < 2; m++) {
@@ -180,4 +182,25 @@ Test(ends, a_job_of_several_tries_is_counted_once)
                   usage_group_word(q.by), (int)c.jobs, (int)c.accepted);
     }
     ledger_agrees();
+}
+
+/* Until the keeper looks again the budget says "stopped", of a day that is over. */
+Test(ends, a_budget_of_yesterday_cancels_nothing_today)
+{
+    struct budget b = {
+        .tenant = "a", .period = BUDGET_DAY, .warn_percent = 80, .cancel_running = true
+    };
+    struct id id, marked[1];
+    OK(store_budget_put(&f.pg, &b, &err));
+    OK(store_budgets_look(&f.pg, &err));
+    sql("UPDATE budgets SET since = since - interval '1 day'");
+    s.terms_at_ms = 0;
+    submit_to("a", JOB_OF(""), 1, &id);
+    until_state(&id, "scheduled");
+    s.ends_at_ms = 0;
+    turns(2);
+    cr_expect_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE cancel_at IS NOT NULL"), 0);
+    sql("UPDATE jobs SET cancel_at = NULL");
+    sql("UPDATE budgets SET since = since + interval '1 day'");
+    cr_expect_eq(store_cancel_spent(&f.pg, 1, marked, &err), 1, "but today's does");
 }

@@ -1,6 +1,7 @@
 /* What finance does with the ledger, against a real Postgres: rates, corrections, closed months,
  * storage, budgets. */
 #include "common/store/budgets.h"
+#include "common/store/cancel.h"
 #include "tests/integration/ledger_case.h"
 
 FIXTURE_MAIN
@@ -290,7 +291,7 @@ Test(ledger_books, budget_warns_stops_and_resumes)
                         .limit_nanousd = 4 * 15125,
                         .warn_percent = 50 },
                   got;
-    cr_assert_eq(store_budget_allows(&f.pg, "default", NULL, &err), 1, "no budget");
+    cr_assert_eq(store_budgets(&f.pg, &got, 1, &err), 0, "no budget");
     OK(store_budget_put(&f.pg, &b, &err));
     cr_assert_eq(store_budgets_look(&f.pg, &err), 0);
     int64_t now = wall_ms();
@@ -301,18 +302,16 @@ Test(ledger_books, budget_warns_stops_and_resumes)
     run_job(&f.pg, "default", now, 500, VERDICT_ACCEPTED, NULL); /* half; not sealed */
     cr_assert_eq(store_budgets_look(&f.pg, &err), 1);
     cr_assert_eq(store_budgets_look(&f.pg, &err), 0, "once");
-    cr_assert_eq(store_budget_allows(&f.pg, "default", &got, &err), 1);
+    cr_assert_eq(store_budgets(&f.pg, &got, 1, &err), 1);
     cr_assert_eq(got.state, BUDGET_WARNED);
     cr_assert_eq(got.spent_nanousd, 2 * 15125);
     (void)seal_all();
     cr_assert_eq(store_budgets_look(&f.pg, &err), 0, "sealing changes nothing");
     run_job(&f.pg, "default", now, 1500, VERDICT_ACCEPTED, NULL);
     cr_assert_eq(store_budgets_look(&f.pg, &err), 1);
-    cr_assert_eq(store_budget_allows(&f.pg, "default", &got, &err), 0);
+    cr_assert_eq(store_budgets(&f.pg, &got, 1, &err), 1);
     cr_assert_eq(got.state, BUDGET_STOPPED);
-    char tenants[2][JOB_TENANT_MAX + 1];
-    cr_assert_eq(store_budgets_stopped(&f.pg, tenants, 2, &err), 1);
-    cr_assert_str_eq(tenants[0], "default");
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM tenant_stops WHERE name = 'default'"), 1);
     struct budget_event events[8];
     cr_assert_eq(store_budget_events(&f.pg, events, 8, &err), 2);
     cr_assert_str_eq(events[0].kind, "budget.warned");
@@ -325,7 +324,7 @@ Test(ledger_books, budget_warns_stops_and_resumes)
     cr_assert_eq(store_budgets_look(&f.pg, &err), 1);
     cr_assert_eq(store_budget_events(&f.pg, events, 8, &err), 1);
     cr_assert_str_eq(events[0].kind, "budget.resumed");
-    cr_assert_eq(store_budget_allows(&f.pg, "default", NULL, &err), 1);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM tenant_stops"), 0);
     OK(store_budget_remove(&f.pg, "default", &err));
     cr_assert_eq(store_budget_remove(&f.pg, "default", &err), -ERR_NOT_FOUND);
 }
@@ -352,11 +351,11 @@ Test(ledger_books, b119_long_runners_are_told)
     cr_assert_eq(store_budget_events(&f.pg, &e, 1, &err), 1);
     cr_assert_str_eq(e.kind, "job.long_running");
     cr_assert_str_eq(e.job_id, row.job_id);
-    char tenants[2][JOB_TENANT_MAX + 1];
-    cr_assert_eq(store_budgets_to_cancel(&f.pg, tenants, 2, &err), 0);
+    struct id ids[2];
+    cr_assert_eq(store_cancel_spent(&f.pg, 2, ids, &err), 0);
     b.limit_nanousd = 0;
     OK(store_budget_put(&f.pg, &b, &err));
     OK(store_budgets_look(&f.pg, &err));
-    cr_assert_eq(store_budgets_to_cancel(&f.pg, tenants, 2, &err), 1);
+    cr_assert_eq(store_cancel_spent(&f.pg, 2, ids, &err), 1);
     dispatch_rows_done(&row, 1);
 }
