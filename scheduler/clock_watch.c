@@ -24,14 +24,14 @@ int scheduler_watch_clock(struct scheduler *s, struct err *err)
         s->clock_ahead_ms = ahead_ms;
         return 0;
     }
-    rc = store_clock_went_back(&s->pg, s->config->sched_retry_max_ms, err);
+    int64_t by_ms = back ? s->clock_ahead_ms - ahead_ms : 0;
+    rc = store_clock_went_back(&s->pg, by_ms, s->config->sched_retry_max_ms, err);
     if (rc < 0) {
         return rc;
     }
     if (back || rc > 0) {
         char ms[24], jobs[16];
-        (void)snprintf(ms, sizeof ms, "%lld",
-                       back ? (long long)(s->clock_ahead_ms - ahead_ms) : -1ll);
+        (void)snprintf(ms, sizeof ms, "%lld", back ? (long long)by_ms : -1ll);
         (void)snprintf(jobs, sizeof jobs, "%d", rc);
         log_warn("the clock of Postgres went back: what waited for its old time is due", "by_ms",
                  ms, "jobs", jobs);

@@ -11,6 +11,9 @@
 
 /* Milliseconds of the database's clock, UTC. */
 MUST_CHECK int store_clock_ms(struct pg *pg, int64_t *ret_ms, struct err *err);
-/* What waits for no reason of its own becomes due; back-offs longer than retry_max_ms from now are
- * cut to it; jobs in flight count as dispatched now. Returns how many rows changed. */
-MUST_CHECK int store_clock_went_back(struct pg *pg, int64_t retry_max_ms, struct err *err);
+/* by_ms: how far; 0: not known, or said before. What waits for no reason of its own becomes due;
+ * back-offs longer than retry_max_ms from now are cut to it; jobs in flight count as dispatched
+ * now, and as cancelled now; what is owed for submissions (submit_per_minute_max) ends no later
+ * than it would have. Returns how many jobs changed. */
+MUST_CHECK int store_clock_went_back(struct pg *pg, int64_t by_ms, int64_t retry_max_ms,
+                                     struct err *err);

@@ -373,6 +373,64 @@ Test(fair, a_job_that_was_being_submitted_when_the_clock_went_back_does_not_wait
     cr_assert_gt(s.clock_look_at_ms, mono_ms() + 20000, "and once more");
 }
 
+/* The clock goes back by an hour, by what is written in rows: they have times of an hour later. */
+static void step_back(const char *rows)
+{
+    turns(2);
+    cr_assert(s.clock_known);
+    sql(rows);
+    s.clock_ahead_ms += 3600000;
+    s.beat_at_ms = 0;
+    turns(1);
+}
+
+#define OWED "SELECT ceil(extract(epoch from tat - clock_timestamp())) FROM submit_rates"
+
+Test(fair, a_rate_is_kept_and_refuses_no_longer_when_the_clock_goes_back)
+{
+    struct tenant_row rate = { .name = "a",
+                               .weight = TENANT_UNSET,
+                               .in_flight_max = TENANT_UNSET,
+                               .queued_max = TENANT_UNSET,
+                               .submit_per_minute_max = 60 };
+    OK(store_tenant_set(&f.pg, &rate, &err));
+    submit_to("a", JOB_OF(""), 60, NULL); /* owes a minute */
+    step_back("UPDATE submit_rates SET tat = tat + interval '1 hour'");
+    long owed = fixture_number(&f, OWED);
+    cr_assert(owed > -3600 && owed <= 61, "%ld s", owed);
+    s.clock_look_at_ms = s.beat_at_ms = 0;
+    sql("UPDATE submit_rates SET tat = clock_timestamp() + interval '1 minute'");
+    turns(1);
+    cr_assert_geq(fixture_number(&f, OWED), 1, "the later looks forgive nothing");
+    sql("UPDATE submit_rates SET tat = clock_timestamp() + interval '10 days'");
+    s.clock_known = false; /* it went back while nobody led: more than one submission owes */
+    s.beat_at_ms = 0;
+    turns(1);
+    cr_assert_leq(fixture_number(&f, OWED), SUBMIT_MAX);
+}
+
+Test(fair, a_cancel_that_was_missed_is_told_again_when_the_clock_went_back)
+{
+    struct cancelled gone;
+    struct id id;
+    char cursor[QUEUE_STREAM_ID_MAX] = "0", told[ID_TEXT_BYTES];
+    struct claim c;
+    submit_to("a", JOB_OF(""), 1, &id);
+    turns(2);
+    cr_assert_eq(queue_claim(&f.queue, "w", 0, &c, &err), 1, "%s", err.text);
+    cr_assert_eq(store_cancel(&f.pg, NULL, id.text, 1, &gone, &err), 1, "%s", err.text);
+    step_back("UPDATE jobs SET cancel_at = cancel_at + interval '1 hour'");
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE cancel_at > now()"), 0);
+    int heard = 0;
+    for (int64_t end = mono_ms() + WAIT_MS; heard == 0 && mono_ms() < end;) {
+        turns(1);
+        heard = queue_cancel_next(&f.queue, cursor, 10, told, &err);
+        OK(heard);
+    }
+    cr_assert_str_eq(told, id.text);
+    claim_done(&c);
+}
+
 /* A leader that is stopped while it waits for entries is given one by Redis, and does not lead any
  * more when it goes on. */
 Test(fair, an_entry_that_a_former_leader_was_given_is_taken)
