@@ -2,10 +2,12 @@
  * every object that was kept in it gets its line.
  *
  * An object is a kept snapshot, or the files that the jobs of one batch (a job without a batch:
- * that job) keep as artifacts, each distinct content once. What was deleted meanwhile is found in
- * storage_ended, so an hour can be computed again at any time and gives the same; that is how the
- * check looks at it. A line's id derives from meter, tenant, resource, hour and part; the hour's
- * row in storage_hours makes the whole exactly once. An hour in which rates change is cut there. */
+ * that job) keep as artifacts, each distinct content once (under the first by name of the templates
+ * whose jobs kept it so far: one that comes later changes no hour before it). What was deleted
+ * meanwhile is found in storage_ended, so an hour can be computed again at any time and gives the
+ * same; that is how the check looks at it. A line's id derives from meter, tenant, resource, hour
+ * and part; the hour's row in storage_hours makes the whole exactly once. An hour in which rates
+ * change is cut there. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -57,9 +59,9 @@ static const struct statement kept = {
     "UNION ALL SELECT tenant, split_part(resource, '/', 1), template, split_part(resource, "
     "'/', 2), bytes, (extract(epoch from from_ts) * 1000)::int8, (extract(epoch from to_ts) "
     "* 1000)::int8 FROM storage_ended WHERE meter = 'artifact_gib_hours' AND to_ts > "
-    "to_timestamp($1::int8 / 1000.0)), one AS (SELECT tenant, resource, template, max(bytes) "
-    "AS bytes, min(a) AS a, max(b) AS b FROM file "
-    "GROUP BY tenant, resource, template, sha256), "
+    "to_timestamp($1::int8 / 1000.0)), one AS (SELECT tenant, resource, min(template) AS "
+    "template, max(bytes) AS bytes, min(a) AS a, max(b) AS b FROM file WHERE a < $2::int8 "
+    "GROUP BY tenant, resource, sha256), "
     "all_kept AS (SELECT tenant, 'snapshot_gib_hours' AS meter, resource, template, job_id, "
     "bytes, a, b FROM snap UNION ALL SELECT tenant, 'artifact_gib_hours', resource, "
     "template, NULL, bytes, a, b FROM one), s AS (SELECT tenant, meter, resource, template, "

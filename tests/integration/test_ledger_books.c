@@ -207,15 +207,15 @@ static void charge_all(void)
 
 #define LATE_SHA "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824"
 
-/* An ended job whose artifact of 1 GiB waits for the object store. */
-static void end_with_pending(char ret_job[ID_TEXT_BYTES])
+/* An ended job, of a batch or NULL, whose artifact of 1 GiB waits for the object store. */
+static void end_with_pending(const char *batch, char ret_job[ID_TEXT_BYTES])
 {
     struct submit_item one = { .spec = fixture_job("true", NULL) };
     struct dispatch_row row;
     struct job_result r;
     struct manifest m = { 0 };
     struct artifact *a = NULL;
-    OK(store_submit(&f.pg, "default", NULL, NULL, 0, &one, 1, true, &err));
+    OK(store_submit(&f.pg, "default", batch, NULL, -1, &one, 1, true, &err));
     cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1, "%s", err.text);
     job_result_init(&r);
     r.verdict = VERDICT_ACCEPTED;
@@ -252,7 +252,7 @@ static void end_with_pending(char ret_job[ID_TEXT_BYTES])
 Test(ledger_books, a_late_artifact_is_billed_once_and_from_when_it_came)
 {
     char job[ID_TEXT_BYTES], came[64], again[64];
-    end_with_pending(job);
+    end_with_pending(NULL, job);
     cr_assert_eq(store_charge_storage(&f.pg, &err), 0, "%s", err.text);
     shift_hours(5);
     charge_all();
@@ -278,6 +278,33 @@ Test(ledger_books, a_late_artifact_is_billed_once_and_from_when_it_came)
                                      "FROM max(to_ts) - (SELECT stored_at FROM artifacts)) / "
                                      "3600)) " LATE_LINES),
                   299);
+    (void)seal_all();
+    CLEAN();
+}
+
+/* A batch may have jobs of several templates. What a later one keeps changes no hour before it. */
+Test(ledger_books, what_jobs_of_two_templates_keep_is_billed_once)
+{
+    const struct id batch = id_new();
+    static const char *const templates[] = { "python", "node", "a-later-one" };
+    for (int i = 0; i < 3; i++) {
+        char job[ID_TEXT_BYTES], text[200];
+        end_with_pending(batch.text, job);
+        cr_assert_eq(store_artifact_came(&f.pg, job, LATE_SHA, &err), 1, "%s", err.text);
+        (void)snprintf(text, sizeof text, "UPDATE jobs SET template = '%s' WHERE id = '%s'",
+                       templates[i], job);
+        sql(text);
+        if (i == 1) {
+            cr_assert_eq(store_charge_storage(&f.pg, &err), 0, "%s", err.text);
+            shift_hours(3);
+            charge_all();
+        }
+    }
+    cr_expect_eq(fixture_number(&f, "SELECT count(*) " LATE_LINES),
+                 fixture_number(&f, "SELECT count(DISTINCT from_ts) " LATE_LINES));
+    cr_expect_eq(fixture_number(&f, "SELECT max(amount) " LATE_LINES), 1 << 30);
+    cr_expect_eq(fixture_number(&f, "SELECT count(*) " LATE_LINES " AND template = 'node'"),
+                 fixture_number(&f, "SELECT count(*) " LATE_LINES));
     (void)seal_all();
     CLEAN();
 }
