@@ -6,6 +6,7 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/store/clock_repair.h"
+#include "scheduler/clock_settle.h"
 #include "scheduler/scheduler.h"
 
 static const int64_t look_after_ms[SCHED_CLOCK_LOOKS + 1] = { 5000, 60000 };
@@ -18,7 +19,7 @@ int scheduler_watch_clock(struct scheduler *s, struct err *err)
         return rc;
     }
     int64_t ahead_ms = db_ms - now;
-    bool back = s->clock_known && ahead_ms < s->clock_ahead_ms - SCHED_CLOCK_STEP_MS;
+    bool back = s->clock_known && ahead_ms < s->clock_ahead_ms - CLOCK_STEP_MS;
     bool step = back || !s->clock_known;
     if (!step && (s->clock_looks == 0 || now < s->clock_look_at_ms)) {
         s->clock_ahead_ms = ahead_ms;

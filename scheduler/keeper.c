@@ -3,10 +3,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/store/budgets.h"
+#include "common/store/clock_repair.h"
 #include "common/store/ledger.h"
 #include "common/store/queue_ledger.h"
+#include "scheduler/clock_settle.h"
 #include "scheduler/ticker.h"
 
 #define HOURS_A_TURN 8 /* of storage, when many are to be caught up with */
@@ -17,6 +20,7 @@ struct keeper {
     struct pg pg;
     struct queue queue;
     struct seal_state seal;
+    struct clock_settle clock;
     bool open, told; /* told: that it cannot work */
     struct ticker ticker;
 };
@@ -47,11 +51,17 @@ static int seal(struct keeper *k, struct err *err)
     return n < 0 ? n : 0;
 }
 
+/* By the clock that was judged, not by what it says a moment later. */
 static int charge(struct keeper *k, struct err *err)
 {
-    int rc = 1;
+    int64_t before_ms = mono_ms(), db_ms;
+    int rc = store_clock_ms(&k->pg, &db_ms, err);
+    if (rc < 0 || !clock_settled(&k->clock, before_ms, db_ms, mono_ms())) {
+        return rc;
+    }
+    rc = 1;
     for (int i = 0; rc == 1 && i < HOURS_A_TURN && !ticker_stopping(&k->ticker); i++) {
-        rc = store_charge_storage(&k->pg, err);
+        rc = store_charge_storage(&k->pg, db_ms, err);
     }
     return rc < 0 ? rc : 0;
 }

@@ -27,11 +27,10 @@
 #define SCHED_WORKERS_MS 500 /* how old the count of live slots may be */
 #define SCHED_BEAT_MS 1000   /* between two signs of life */
 #define SCHED_BEAT_TTL_MS 10000
-#define SCHED_RECOVER_MS 5000   /* between two looks for what a former leader was given last */
-#define SCHED_CLOCK_STEP_MS 500 /* the database's clock went back by more: a step */
-#define SCHED_CLOCK_LOOKS 2     /* for what transactions open at the time bring afterwards */
-#define SCHED_EXPIRE_MAX 100    /* snapshots deleted at a time */
-#define SCHED_TIDY_MS 60000     /* between two looks for consumers that nobody is any more */
+#define SCHED_RECOVER_MS 5000 /* between two looks for what a former leader was given last */
+#define SCHED_CLOCK_LOOKS 2   /* for what transactions open at the time bring afterwards */
+#define SCHED_EXPIRE_MAX 100  /* snapshots deleted at a time */
+#define SCHED_TIDY_MS 60000   /* between two looks for consumers that nobody is any more */
 #define SCHED_TIDY_IDLE_MS 60000
 #define SCHED_LOST_MS 3000           /* between two looks for entries that Redis lost */
 #define SCHED_LOST_AGE_MS 5000       /* a dispatched job without an entry is lost only after this */

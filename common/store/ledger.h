@@ -44,9 +44,11 @@ MUST_CHECK int store_seal(struct pg *pg, struct seal_state *state, struct err *e
 
 /* ---- storage (ledger_storage.c) ---- */
 
-/* Charge the next hour that is over, when there is one (ten minutes after its end). Returns 1 when
- * it was charged: call again. By one process at a time, exactly once an hour. */
-MUST_CHECK int store_charge_storage(struct pg *pg, struct err *err);
+/* Charge the next hour that is over at now_ms (UTC, by the database's clock), when there is one
+ * (ten minutes after its end). An hour that is charged is never charged again, so the caller is to
+ * be sure of the clock. Returns 1 when it was charged: call again. By one process at a time,
+ * exactly once an hour. */
+MUST_CHECK int store_charge_storage(struct pg *pg, int64_t now_ms, struct err *err);
 
 /* ---- corrections and closed months (ledger_close.c) ---- */
 

@@ -20,21 +20,20 @@
 #define GRACE_MS 600000
 #define PIECES_MAX 64 /* of an hour; rate cards of one tenant are an hour apart */
 
-/* The hour after the last one charged, when it has been over for $1 ms; a first row when there is
- * none. Serialised by the lock. */
+/* The hour after the last one charged, when it has been over for $1 ms at $2. When there is none, a
+ * row for the hour before the ledger's schema came. Serialised by the lock. */
 static const struct statement lock_hours = { "storage_lock",
                                              "SELECT pg_try_advisory_xact_lock(7310579512230483)" };
 static const struct statement first_hour = {
     "storage_first",
-    "INSERT INTO storage_hours (hour, lines) SELECT date_trunc('hour', "
-    "clock_timestamp() AT TIME ZONE 'UTC') AT TIME ZONE 'UTC' - interval '1 hour', 0 "
-    "WHERE NOT EXISTS (SELECT FROM storage_hours)"
+    "INSERT INTO storage_hours (hour, lines) SELECT date_trunc('hour', applied_at AT TIME ZONE "
+    "'UTC') AT TIME ZONE 'UTC' - interval '1 hour', 0 FROM schema_migrations WHERE version = 3 "
+    "AND NOT EXISTS (SELECT FROM storage_hours)"
 };
 static const struct statement next_hour = {
     "storage_next",
     "SELECT (extract(epoch from max(hour)) * 1000)::int8 + 3600000 FROM storage_hours "
-    "HAVING extract(epoch from clock_timestamp() - max(hour)) * 1000 >= 7200000 + "
-    "$1::int8"
+    "HAVING $2::int8 - extract(epoch from max(hour)) * 1000 >= 7200000 + $1::int8"
 };
 static const struct statement add_hour = {
     "storage_hour",
@@ -218,7 +217,7 @@ static int charge(struct pg *pg, int64_t hour_ms, struct err *err)
     return rc < 0 ? rc : 1;
 }
 
-static int take_turn(struct pg *pg, struct err *err)
+static int take_turn(struct pg *pg, int64_t now_ms, struct err *err)
 {
     cleanup_pgresult PGresult *lock = NULL, *res = NULL;
     int rc = pg_run(pg, &lock_hours, NULL, false, &lock, err);
@@ -227,19 +226,20 @@ static int take_turn(struct pg *pg, struct err *err)
     }
     struct pg_params p = { .n = 0 };
     pg_add_int(&p, GRACE_MS);
+    pg_add_int(&p, now_ms);
     rc = pg_run(pg, &first_hour, NULL, false, NULL, err);
     rc = rc < 0 ? rc : pg_run(pg, &next_hour, &p, false, &res, err);
     return rc <= 0 ? rc : charge(pg, pg_int(res, 0, 0), err);
 }
 
-int store_charge_storage(struct pg *pg, struct err *err)
+int store_charge_storage(struct pg *pg, int64_t now_ms, struct err *err)
 {
     int rc = pg_ensure(pg, err), charged = 0;
     rc = rc < 0
              ? rc
              : pg_exec(pg, "BEGIN; SET LOCAL enable_seqscan = on; SET LOCAL enable_bitmapscan = on",
                        "begin", err);
-    rc = charged = rc < 0 ? rc : take_turn(pg, err);
+    rc = charged = rc < 0 ? rc : take_turn(pg, now_ms, err);
     rc = rc < 0 ? rc : pg_run(pg, &stmt_commit, NULL, false, NULL, err);
     if (rc < 0) {
         pg_rollback(pg);

@@ -3,6 +3,7 @@
 #include "common/store/budgets.h"
 #include "common/store/snapshots.h"
 #include "common/store/usage.h"
+#include "scheduler/keeper.h"
 #include "tests/integration/fair_case.h"
 
 FIXTURE_MAIN
@@ -203,4 +204,22 @@ Test(ends, a_budget_of_yesterday_cancels_nothing_today)
     sql("UPDATE jobs SET cancel_at = NULL");
     sql("UPDATE budgets SET since = since + interval '1 day'");
     cr_expect_eq(store_cancel_spent(&f.pg, 1, marked, &err), 1, "but today's does");
+}
+
+/* A keeper that has just begun does not know whether the clock is right. */
+Test(ends, hours_are_not_charged_by_a_clock_that_nobody_knows)
+{
+    struct budget b = { .tenant = "a", .period = BUDGET_DAY, .warn_percent = 80 };
+    struct keeper *k;
+    sql("INSERT INTO storage_hours (hour, lines) VALUES (date_trunc('hour', now()) - interval '5"
+        " hours', 0)");
+    OK(store_budget_put(&f.pg, &b, &err));
+    OK(keeper_start(&config, &k, &err));
+    const char *looked = "SELECT count(*) FROM budgets WHERE looked_at IS NOT NULL";
+    for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end && fixture_number(&f, looked) == 0;) {
+        sleep_ms(20);
+    }
+    keeper_stop(k);
+    cr_assert_eq(fixture_number(&f, looked), 1);
+    cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM storage_hours"), 1);
 }

@@ -142,7 +142,7 @@ static const char *const two_snapshots =
 Test(ledger_books, storage_is_charged_by_the_hour_once)
 {
     sql(two_snapshots);
-    cr_assert_eq(store_charge_storage(&f.pg, &err), 0, "%s", err.text);
+    cr_assert_eq(store_charge_storage(&f.pg, wall_ms(), &err), 0, "%s", err.text);
     cr_assert_eq(fixture_number(&f, "SELECT count(*) FROM usage_records"), 0,
                  "begins with this hour");
     /* as if the schema had come three hours ago */
@@ -151,7 +151,7 @@ Test(ledger_books, storage_is_charged_by_the_hour_once)
         "interval '3 hours'; ALTER TABLE storage_hours ENABLE TRIGGER ALL; RESET "
         "brood.ledger_change");
     int hours = 0;
-    for (int rc; (rc = store_charge_storage(&f.pg, &err)) != 0; hours++) {
+    for (int rc; (rc = store_charge_storage(&f.pg, wall_ms(), &err)) != 0; hours++) {
         cr_assert_eq(rc, 1, "%s", err.text);
     }
     cr_assert(hours == 2 || hours == 3, "%d: the last one has a grace of ten minutes", hours);
@@ -200,7 +200,7 @@ static void shift_hours(int hours)
 
 static void charge_all(void)
 {
-    for (int rc; (rc = store_charge_storage(&f.pg, &err)) != 0;) {
+    for (int rc; (rc = store_charge_storage(&f.pg, wall_ms(), &err)) != 0;) {
         cr_assert_eq(rc, 1, "%s", err.text);
     }
 }
@@ -253,7 +253,7 @@ Test(ledger_books, a_late_artifact_is_billed_once_and_from_when_it_came)
 {
     char job[ID_TEXT_BYTES], came[64], again[64];
     end_with_pending(NULL, job);
-    cr_assert_eq(store_charge_storage(&f.pg, &err), 0, "%s", err.text);
+    cr_assert_eq(store_charge_storage(&f.pg, wall_ms(), &err), 0, "%s", err.text);
     shift_hours(5);
     charge_all();
     cr_assert_eq(fixture_number(&f, "SELECT count(*) " LATE_LINES), 0);
@@ -295,7 +295,7 @@ Test(ledger_books, what_jobs_of_two_templates_keep_is_billed_once)
                        templates[i], job);
         sql(text);
         if (i == 1) {
-            cr_assert_eq(store_charge_storage(&f.pg, &err), 0, "%s", err.text);
+            cr_assert_eq(store_charge_storage(&f.pg, wall_ms(), &err), 0, "%s", err.text);
             shift_hours(3);
             charge_all();
         }
