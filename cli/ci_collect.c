@@ -32,6 +32,15 @@ void ci_collect_done(struct ci_collect *c)
     *c = (struct ci_collect){ 0 };
 }
 
+/* Why a report of a shard is not in the sum; that is never a pass. */
+static void not_read(struct ci_collect *c, unsigned shard, const char *path, const char *why)
+{
+    char shown[NAME_SHOWN_MAX];
+    safe_text(shown, sizeof shown, path, strlen(path));
+    report_note(c->report, "shard %s: %s: %s", c->shards[shard].label, shown, why);
+    c->report->incomplete = true;
+}
+
 void ci_collect_verdict(struct ci_collect *c, unsigned shard, const struct job_result *r)
 {
     assert(shard < c->deal->shards);
@@ -43,15 +52,9 @@ void ci_collect_verdict(struct ci_collect *c, unsigned shard, const struct job_r
     s->signal = r->run.present ? r->run.signal : 0;
     s->wall_us = r->run.wall_us;
     s->cpu_us = r->run.cpu_us;
-}
-
-/* Why a report of a shard is not in the sum; that is never a pass. */
-static void not_read(struct ci_collect *c, unsigned shard, const char *path, const char *why)
-{
-    char shown[NAME_SHOWN_MAX];
-    safe_text(shown, sizeof shown, path, strlen(path));
-    report_note(c->report, "shard %s: %s: %s", c->shards[shard].label, shown, why);
-    c->report->incomplete = true;
+    if (c->plan->reports.n > 0 && r->artifacts.truncated) {
+        not_read(c, shard, "a report may be missing", "not all files that match were listed");
+    }
 }
 
 void ci_collect_report(struct ci_collect *c, unsigned shard, const char *path, const char *data,

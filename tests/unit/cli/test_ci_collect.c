@@ -130,6 +130,24 @@ Test(ci_collect, a_shard_without_its_report_is_no_pass)
     ci_collect_done(&c);
 }
 
+/* The report that has the failing test may be among what is not listed. */
+Test(ci_collect, a_list_of_files_that_is_cut_is_no_pass)
+{
+    for (int reports = 0; reports < 2; reports++) {
+        struct ci_collect c;
+        struct job_result r = { .verdict = VERDICT_ACCEPTED, .artifacts = { .truncated = true } };
+        start(&c, reports);
+        verdict(&c, 0, VERDICT_ACCEPTED, 0);
+        ci_collect_verdict(&c, 1, &r);
+        ADD(&c, 0, good);
+        ADD(&c, 1, good);
+        cr_expect_eq(end(&c, VERDICT_ACCEPTED), reports ? CI_TESTS_FAILED : CI_PASSED);
+        cr_assert_eq(c.report->n_notes, (size_t)reports);
+        cr_expect(!reports || strstr(c.report->notes[0], "shard 2/2: "), "%s", c.report->notes[0]);
+        ci_collect_done(&c);
+    }
+}
+
 Test(ci_collect, what_cannot_be_read_is_no_pass)
 {
     static const char *const texts[] = { "", "no report", "<testsuite><testcase name='a'>",
