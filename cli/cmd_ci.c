@@ -17,6 +17,7 @@
 #include "cli/ci_wait.h"
 #include "cli/money.h"
 #include "cli/pages.h"
+#include "cli/submit.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/store/snapshots.h"
@@ -169,7 +170,10 @@ static int submit_spec(struct ci *c, struct job_spec *spec, const struct templat
     }
     struct submit_item item = { .spec = spec };
     c->batch = id_new(); /* so that cancel and report have something to name */
-    rc = store_submit(&c->pg, tenant, c->batch.text, "ci", 0, &item, 1, true, err);
+    const struct submit_to to = {
+        .tenant = tenant, .batch = c->batch.text, .name = "ci", .all_or_nothing = true
+    };
+    rc = submit_jobs(&c->pg, &to, &item, 1, err);
     rc = rc < 0 ? rc : queue_wake_for(&c->queue, tenant, spec->priority, 1, err);
     c->job = item.ret_id;
     return rc < 0 ? rc : 0;
