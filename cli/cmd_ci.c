@@ -174,9 +174,12 @@ static int submit_spec(struct ci *c, struct job_spec *spec, const struct templat
         .tenant = tenant, .batch = c->batch.text, .name = "ci", .all_or_nothing = true
     };
     rc = submit_jobs(&c->pg, &to, &item, 1, err);
-    rc = rc < 0 ? rc : queue_wake_for(&c->queue, tenant, spec->priority, 1, err);
+    if (rc < 0) {
+        return rc;
+    }
+    submit_wake(&c->queue, tenant, spec->priority, 1);
     c->job = item.ret_id;
-    return rc < 0 ? rc : 0;
+    return 0;
 }
 
 static int submit(struct ci *c, struct err *err)
@@ -337,8 +340,11 @@ static void watch_interrupts(void)
 static int cancel(struct ci *c)
 {
     char *argv[] = { (char *)"cancel", c->batch.text, NULL };
-    (void)fprintf(stderr, "brood: interrupted; batch %s is cancelled\n", c->batch.text);
-    (void)cmd_cancel(c->cli, 2, argv);
+    bool done = cmd_cancel(c->cli, 2, argv) == CLI_OK;
+    (void)fprintf(stderr,
+                  done ? "brood: interrupted; batch %s is cancelled\n"
+                       : "brood: interrupted, but the job goes on; to end it: brood cancel %s\n",
+                  c->batch.text);
     return CI_INTERRUPTED;
 }
 

@@ -360,11 +360,10 @@ static int submit_one(struct session *s, struct job_spec *spec, struct err *err)
         (rc = store_base_get(&s->pg, s->cli->config.tenant_default, spec->template_name, &t, err)) <
             0 ||
         (rc = job_check_template(spec, &t, err)) < 0 || (rc = cli_seal(s->cli, spec, err)) < 0 ||
-        (rc = submit_jobs(&s->pg, &to, &item, 1, err)) < 0 ||
-        (rc = queue_wake_for(&s->queue, s->cli->config.tenant_default, spec->priority, 1, err)) <
-            0) {
+        (rc = submit_jobs(&s->pg, &to, &item, 1, err)) < 0) {
         return rc;
     }
+    submit_wake(&s->queue, to.tenant, spec->priority, 1);
     s->job = item.ret_id;
     return 0;
 }

@@ -371,9 +371,7 @@ static void wake(const struct cli *cli)
     struct err err;
     cleanup_queue struct queue q = { 0 };
     if (queue_open(&q, cli->config.redis_url, &err) < 0 || queue_wake(&q, &err) < 0) {
-        (void)fprintf(stderr,
-                      "brood: the jobs are stored, but the scheduler could not be told: %s\n",
-                      err.text);
+        submit_not_told(&err);
     }
 }
 

@@ -49,3 +49,18 @@ int submit_jobs(struct pg *pg, const struct submit_to *to, struct submit_item *i
     take_own(items, n);
     return rc;
 }
+
+void submit_not_told(const struct err *err)
+{
+    (void)fprintf(stderr, "brood: the jobs are stored, but the scheduler could not be told: %s\n",
+                  err->text);
+}
+
+void submit_wake(struct queue *q, const char *tenant, enum job_priority priority, int n)
+{
+    struct err err;
+    if (queue_wake_for(q, tenant, priority, n, &err) < 0 && /* may have died unused: a new one */
+        queue_wake_for(q, tenant, priority, n, &err) < 0) {
+        submit_not_told(&err);
+    }
+}

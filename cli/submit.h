@@ -15,3 +15,8 @@ struct submit_to {
  * whose answer was lost is found again: that is no duplicate. Says on stderr when it waits. */
 MUST_CHECK int submit_jobs(struct pg *pg, const struct submit_to *to, struct submit_item *items,
                            int n, struct err *err);
+/* Tell the scheduler of n jobs that are stored. That is for speed only, it looks into Postgres by
+ * itself: a Redis that is away is a note on stderr. */
+void submit_wake(struct queue *q, const char *tenant, enum job_priority priority, int n);
+/* The note. */
+void submit_not_told(const struct err *err);

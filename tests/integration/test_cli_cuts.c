@@ -124,6 +124,15 @@ static void cut_postgres(const char *word, int cuts)
     setenv("BROOD_POSTGRES_URL", url, 1);
 }
 
+static void cut_redis(const char *word, int cuts)
+{
+    char path[64], url[80];
+    (void)snprintf(path, sizeof path, "%s/redis.sock", dir);
+    (void)snprintf(url, sizeof url, "unix://%s", path);
+    start_proxy(path, f.redis_url + strlen("unix://"), word, cuts);
+    setenv("BROOD_REDIS_URL", url, 1);
+}
+
 /* ---- around each test ---- */
 
 static void set_up(void)
@@ -160,6 +169,16 @@ static void wait_stored(struct cli_run *r)
     while (jobs_stored() == 0) {
         cr_assert_eq(waitpid(r->pid, NULL, WNOHANG), 0, "it ended before it stored a job");
         sleep_ms(20);
+    }
+}
+
+/* Until stderr has text. */
+static void wait_said(struct cli_run *r, const char *text)
+{
+    char said[4096];
+    for (ssize_t n = 0; n <= 0 || !memmem(said, (size_t)n, text, strlen(text)); sleep_ms(20)) {
+        cr_assert_eq(waitpid(r->pid, NULL, WNOHANG), 0, "it ended before it said %s", text);
+        n = pread(r->fds[1], said, sizeof said, 0);
     }
 }
 
@@ -216,4 +235,80 @@ Test(cli_cuts, a_run_whose_commit_is_not_answered_goes_on)
     cr_expect_eq(*cuts_left, 0);
     cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
     cr_expect_eq(jobs_stored(), 1);
+}
+
+/* ---- Redis ---- */
+
+/* The connection has died between its opening and the first use of it. */
+Test(cli_cuts, a_run_that_cannot_wake_the_scheduler_goes_on)
+{
+    cleanup_cli_run struct cli_run r;
+    cut_redis("XADD", 2);
+    BROOD_START(&r, "run", "--", "x");
+    wait_stored(&r);
+    run_one();
+    cli_finish(&r);
+    cr_expect_eq(*cuts_left, 0, "it was tried once more");
+    cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
+    cr_expect(strstr(r.err.data, "the scheduler could not be told"), "%s", r.err.data);
+}
+
+static void start_ci(struct cli_run *r)
+{
+    char command[160];
+    (void)snprintf(command, sizeof command, "cd %s && exec %s ci --template python -- x", dir,
+                   BROOD_BINARY_DIR "/brood");
+    cli_start(r, (const char *const[]){ "/bin/sh", "-c", command, NULL });
+}
+
+Test(cli_cuts, a_ci_that_cannot_wake_the_scheduler_goes_on)
+{
+    cleanup_cli_run struct cli_run r;
+    cut_redis("XADD", 2);
+    start_ci(&r);
+    wait_stored(&r);
+    run_one();
+    cli_finish(&r);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
+    cr_expect(strstr(r.err.data, "the scheduler could not be told"), "%s", r.err.data);
+}
+
+Test(cli_cuts, an_interrupt_cancels_while_redis_is_away)
+{
+    cleanup_cli_run struct cli_run r;
+    cut_redis("", 0);
+    start_ci(&r);
+    wait_said(&r, ", batch ");
+    stop_proxy();
+    cr_assert_eq(kill(r.pid, SIGINT), 0);
+    cli_finish(&r);
+    cr_assert_eq(r.exit_code, 130, "%s", r.err.data);
+    cr_expect(strstr(r.err.data, " is cancelled\n"), "%s", r.err.data);
+    cr_expect_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'cancelled'"), 1);
+}
+
+Test(cli_cuts, an_interrupt_that_cannot_cancel_says_so)
+{
+    cleanup_cli_run struct cli_run r;
+    cut_postgres("", 0);
+    start_ci(&r);
+    wait_said(&r, ", batch ");
+    stop_proxy();
+    cr_assert_eq(kill(r.pid, SIGINT), 0);
+    cli_finish(&r);
+    cr_assert_eq(r.exit_code, 130, "%s", r.err.data);
+    cr_expect(strstr(r.err.data, "brood cancel ") && !strstr(r.err.data, "is cancelled"), "%s",
+              r.err.data);
+}
+
+Test(cli_cuts, cancel_needs_no_redis)
+{
+    cleanup_cli_run struct cli_run r;
+    struct submit_item item = { .spec = fixture_job("x", NULL) };
+    OK(store_submit(&f.pg, "default", NULL, NULL, 0, &item, 1, true, &err));
+    setenv("BROOD_REDIS_URL", "unix:///nonexistent/redis.sock", 1);
+    BROOD(&r, "cancel", "--job", item.ret_id.text);
+    cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
+    cr_expect(strstr(r.out.data, "1 job cancelled"), "%s", r.out.data);
+    cr_expect(strstr(r.err.data, "Redis was not told"), "%s", r.err.data);
 }
