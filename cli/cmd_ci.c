@@ -280,6 +280,7 @@ static int take_branch(void *ctx, const struct branch_result *b, struct err *err
 static int collect(struct ci *c, const struct result_row *row, struct err *err)
 {
     ci_collect_init(&c->collect, &c->o.plan, &c->deal, &c->stale);
+    c->collect.broken = &interrupted;
     int rc = 0;
     const struct job_result *r = row->has_result ? &row->result : NULL;
     if (r && r->verdict == VERDICT_COMPILE_ERROR && r->setup.present) {

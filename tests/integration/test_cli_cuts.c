@@ -1,6 +1,7 @@
 /* Connections that break while brood submit, run, ci and cancel use them: the commands themselves,
- * their Postgres or Redis behind a proxy that cuts at a word. */
+ * their Postgres or Redis behind a proxy that cuts at a word; and an object store that is late. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -13,7 +14,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/store/object.h"
 #include "tests/support/cli_run.h"
 #include "tests/support/fixture.h"
 
@@ -182,8 +185,8 @@ static void wait_said(struct cli_run *r, const char *text)
     }
 }
 
-/* The next job is run by nobody and ends as accepted. */
-static void run_one(void)
+/* The next job is run by nobody and ends as accepted, with these artifacts. */
+static void run_one(const struct manifest *artifacts)
 {
     struct dispatch_row row;
     cr_assert_eq(fixture_dispatch(&f.pg, 1, &row, &err), 1, "%s", err.text);
@@ -196,7 +199,8 @@ static void run_one(void)
                                 .template_name = "python",
                                 .worker = "w",
                                 .attempt = 1,
-                                .result = &r };
+                                .result = &r,
+                                .artifacts = artifacts };
     OK(store_commit(&f.pg, &item, 1, &err));
     dispatch_rows_done(&row, 1);
     job_result_done(&r);
@@ -230,7 +234,7 @@ Test(cli_cuts, a_run_whose_commit_is_not_answered_goes_on)
     cut_postgres("COMMIT", 1);
     BROOD_START(&r, "run", "--", "x");
     wait_stored(&r);
-    run_one();
+    run_one(NULL);
     cli_finish(&r);
     cr_expect_eq(*cuts_left, 0);
     cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
@@ -246,18 +250,18 @@ Test(cli_cuts, a_run_that_cannot_wake_the_scheduler_goes_on)
     cut_redis("XADD", 2);
     BROOD_START(&r, "run", "--", "x");
     wait_stored(&r);
-    run_one();
+    run_one(NULL);
     cli_finish(&r);
     cr_expect_eq(*cuts_left, 0, "it was tried once more");
     cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
     cr_expect(strstr(r.err.data, "the scheduler could not be told"), "%s", r.err.data);
 }
 
-static void start_ci(struct cli_run *r)
+static void start_ci(struct cli_run *r, const char *options)
 {
     char command[160];
-    (void)snprintf(command, sizeof command, "cd %s && exec %s ci --template python -- x", dir,
-                   BROOD_BINARY_DIR "/brood");
+    (void)snprintf(command, sizeof command, "cd %s && exec %s ci %s -- x", dir,
+                   BROOD_BINARY_DIR "/brood", options);
     cli_start(r, (const char *const[]){ "/bin/sh", "-c", command, NULL });
 }
 
@@ -265,9 +269,9 @@ Test(cli_cuts, a_ci_that_cannot_wake_the_scheduler_goes_on)
 {
     cleanup_cli_run struct cli_run r;
     cut_redis("XADD", 2);
-    start_ci(&r);
+    start_ci(&r, "");
     wait_stored(&r);
-    run_one();
+    run_one(NULL);
     cli_finish(&r);
     cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
     cr_expect(strstr(r.err.data, "the scheduler could not be told"), "%s", r.err.data);
@@ -277,7 +281,7 @@ Test(cli_cuts, an_interrupt_cancels_while_redis_is_away)
 {
     cleanup_cli_run struct cli_run r;
     cut_redis("", 0);
-    start_ci(&r);
+    start_ci(&r, "");
     wait_said(&r, ", batch ");
     stop_proxy();
     cr_assert_eq(kill(r.pid, SIGINT), 0);
@@ -291,7 +295,7 @@ Test(cli_cuts, an_interrupt_that_cannot_cancel_says_so)
 {
     cleanup_cli_run struct cli_run r;
     cut_postgres("", 0);
-    start_ci(&r);
+    start_ci(&r, "");
     wait_said(&r, ", batch ");
     stop_proxy();
     cr_assert_eq(kill(r.pid, SIGINT), 0);
@@ -311,4 +315,85 @@ Test(cli_cuts, cancel_needs_no_redis)
     cr_assert_eq(r.exit_code, 0, "%s", r.err.data);
     cr_expect(strstr(r.out.data, "1 job cancelled"), "%s", r.out.data);
     cr_expect(strstr(r.err.data, "Redis was not told"), "%s", r.err.data);
+}
+
+/* ---- the object store ---- */
+
+static const char report[] = "<testsuite name='s'><testcase classname='c' name='a'/></testsuite>";
+#define REPORT_SHA "5b6b82b2b2e26ca7cfc610ad49151690e9944914abdf9d26189a241521cc33e9"
+
+/* A run whose only report is listed like this. in_the_way: a file where the store has a folder. */
+static void run_with_report(struct cli_run *r, bool stored, enum artifact_reason reason,
+                            const char *in_the_way)
+{
+    cleanup_manifest struct manifest m = { 0 };
+    struct artifact *a;
+    start_ci(r, "--report r.xml");
+    wait_said(r, ", batch ");
+    if (in_the_way) {
+        cleanup_close int fd = open(in_the_way, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+        cr_assert_geq(fd, 0);
+    }
+    OK(manifest_add(&m, "r.xml", 5, NULL, 0, &a, &err));
+    a->size = strlen(report);
+    a->stored = stored;
+    a->reason = reason;
+    (void)snprintf(a->sha256, sizeof a->sha256, "%s", REPORT_SHA);
+    run_one(&m);
+}
+
+static void store_report(void)
+{
+    struct object_store *store = NULL;
+    struct object_options o = { .driver = OBJECT_DIR };
+    (void)snprintf(o.dir, sizeof o.dir, "%s/objects", dir);
+    OK(object_store_open(&store, &o, &err));
+    cleanup_close int fd = memfd_create("report", MFD_CLOEXEC);
+    cr_assert_eq(write(fd, report, strlen(report)), (ssize_t)strlen(report));
+    cr_assert_eq(lseek(fd, 0, SEEK_SET), 0);
+    struct object_id want;
+    OK(object_id_parse(&want, REPORT_SHA, &err));
+    OK(object_put(
+        store,
+        &(struct object_put){ .fd = fd, .size_bytes = (int64_t)strlen(report), .want = &want },
+        &err));
+    object_store_free(store);
+}
+
+Test(cli_cuts, a_report_that_waits_for_the_object_store_is_waited_for)
+{
+    cleanup_cli_run struct cli_run r;
+    run_with_report(&r, false, ARTIFACT_PENDING, NULL);
+    wait_said(&r, "waiting for the object store");
+    store_report();
+    char job[64];
+    fixture_value(&f, "SELECT id FROM jobs", job, sizeof job);
+    cr_assert_eq(store_artifact_came(&f.pg, job, REPORT_SHA, &err), 1, "%s", err.text);
+    cli_finish(&r);
+    cr_assert_eq(r.exit_code, 0, "%s%s", r.out.data, r.err.data);
+    cr_expect(strstr(r.out.data, "tests 1  passed 1"), "%s", r.out.data);
+}
+
+Test(cli_cuts, an_object_store_that_fails_is_asked_again)
+{
+    cleanup_cli_run struct cli_run r;
+    char way[96];
+    (void)snprintf(way, sizeof way, "%s/objects/%.2s", dir, REPORT_SHA);
+    run_with_report(&r, true, ARTIFACT_OK, way);
+    wait_said(&r, "waiting for the object store");
+    cr_assert_eq(unlink(way), 0);
+    store_report();
+    cli_finish(&r);
+    cr_assert_eq(r.exit_code, 0, "%s%s", r.out.data, r.err.data);
+}
+
+Test(cli_cuts, a_report_that_the_object_store_has_not_is_no_test_that_failed)
+{
+    for (int stored = 0; stored < 2; stored++) {
+        cleanup_cli_run struct cli_run r;
+        run_with_report(&r, stored, stored ? ARTIFACT_OK : ARTIFACT_STORE, NULL);
+        cli_finish(&r);
+        cr_expect_eq(r.exit_code, 125, "%s%s", r.out.data, r.err.data);
+        cr_expect(strstr(r.out.data, "brood could not get every report"), "%s", r.out.data);
+    }
 }

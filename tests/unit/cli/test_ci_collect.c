@@ -214,6 +214,34 @@ Test(ci_collect, limits_and_our_faults_have_their_own_status)
     ci_collect_done(&c);
 }
 
+/* A checkout that does not fit, a set-up that takes too long: no shard ran. */
+Test(ci_collect, a_limit_before_the_shards_is_the_runs)
+{
+    static const struct {
+        enum verdict job;
+        int want;
+    } cases[] = { { VERDICT_DISK_LIMIT, CI_LIMIT }, { VERDICT_WALL_TIME_LIMIT, CI_TIME_LIMIT } };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        struct ci_collect c;
+        start(&c, true);
+        for (unsigned s = 0; s < 2 && i % 2; s++) { /* else it was the set-up that is kept */
+            verdict(&c, s, VERDICT_SKIPPED, -1);
+        }
+        struct result_row row = { .has_result = true, .result.verdict = cases[i / 2].job };
+        (void)snprintf(row.result.reason, RESULT_REASON_MAX, "the job's files cannot be taken");
+        ci_collect_finish(&c);
+        int code = ci_collect_exit(&c, &row.result);
+        cr_expect_eq(code, cases[i / 2].want, "%s: %d", verdict_word(row.result.verdict), code);
+        cleanup_free char *text = NULL;
+        size_t n = 0;
+        FILE *f = open_memstream(&text, &n);
+        ci_summary_print(f, &c, &row, code);
+        (void)fclose(f);
+        cr_expect(strstr(text, "no test ran: the job's files cannot be taken"), "%s", text);
+        ci_collect_done(&c);
+    }
+}
+
 Test(ci_collect, a_report_cannot_say_that_it_is_of_another_shard)
 {
     struct ci_collect c;
