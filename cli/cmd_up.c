@@ -95,11 +95,23 @@ struct up {
 };
 
 static volatile sig_atomic_t stop_signals; /* SIGTERM, SIGINT, SIGHUP seen */
+static volatile sig_atomic_t hurry_asked;  /* SIGINT behind another */
 
+/* Only a ^C says that somebody is impatient: a second SIGTERM is a second `brood down`. */
 static void on_stop(int sig)
 {
-    (void)sig;
+    hurry_asked = hurry_asked || (sig == SIGINT && stop_signals > 0);
     stop_signals = stop_signals + 1;
+}
+
+static bool in_a_hurry(void)
+{
+    return hurry_asked;
+}
+
+static bool at_once(void)
+{
+    return true;
 }
 
 static void say(const char *what, const char *state, int64_t since_ms, const char *more)
@@ -383,7 +395,7 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     rc = rc < 0 ? rc : start_all(&up, &err);
     if (rc < 0) {
         int code = cli_fail(cli, &err);
-        services_stop(&up.services, true);
+        services_stop(&up.services, at_once);
         (void)leftovers_clean(c);
         return code;
     }
@@ -403,7 +415,7 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     }
     tend(&up);
     (void)fprintf(stderr, "brood: stopping\n");
-    services_stop(&up.services, stop_signals > 1);
+    services_stop(&up.services, in_a_hurry);
     (void)leftovers_clean(c);
     return CLI_OK;
 }

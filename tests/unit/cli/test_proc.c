@@ -98,6 +98,31 @@ Test(proc, input_is_given)
     cr_assert_eq(proc_run(&o, &err), 1);
 }
 
+static int asked;
+
+static bool soon(void)
+{
+    return ++asked > 2;
+}
+
+/* The worker waits for its jobs, and somebody loses patience meanwhile. */
+Test(services, a_hurry_that_comes_late_ends_the_waiting, .timeout = 60)
+{
+    static struct config config = { .worker_drain_ms = 600000 };
+    static struct services s;
+    struct err err;
+    struct spawn_opts o = { .argv = sleeper, .uid = PROC_KEEP_USER, .death_signal = SIGKILL };
+    (void)snprintf(config.run_dir, sizeof config.run_dir, "/nonexistent");
+    services_init(&s, &config);
+    (void)signal(SIGTERM, SIG_IGN); /* inherited */
+    cr_assert_eq(proc_spawn(&o, &s.all[SVC_WORKER].pid, &err), 0, "%s", err.text);
+    struct proc_record r = { .pid = s.all[SVC_WORKER].pid };
+    r.start = proc_start_time(r.pid);
+    services_stop(&s, soon);
+    cr_expect_not(proc_alive(&r));
+    cr_expect_eq(s.all[SVC_WORKER].pid, 0);
+}
+
 Test(services, backoff_doubles_up_to_its_maximum)
 {
     int64_t ms = 0, want[] = { 200, 400, 800, 1600, 3200, 6400, 10000, 10000 };
