@@ -484,13 +484,28 @@ static int use_options(struct cli *cli, const struct opts *o, struct err *err)
     return 0;
 }
 
+static int is_up(const struct cli *cli, const struct opts *o, pid_t pid)
+{
+    (void)fprintf(stderr, "brood: is already up for %s (pid %d); see: brood status%s\n",
+                  cli->config.home, (int)pid, cli_home_hint(cli));
+    return o->detach ? CLI_OK : CLI_NOT_AS_WANTED;
+}
+
 int cmd_up(struct cli *cli, int argc, char **argv)
 {
     struct opts o = { .base.cli = cli };
     struct err err;
     pid_t pid = 0;
     int lock_fd = -1, rc = cli_parse(cli, &argp, argc, argv, &o);
-    if (rc != 0 || (rc = refuse_unfit(cli)) != 0) {
+    if (rc != 0) {
+        return rc;
+    }
+    /* What a host lacks by now does not matter to what runs; a home that is not there is made only
+     * on a host that is fit. */
+    if (home_lock(&cli->config, &lock_fd, &pid, &err) == 0) {
+        return is_up(cli, &o, pid);
+    }
+    if ((rc = refuse_unfit(cli)) != 0) {
         return rc;
     }
     char log_dir[CONFIG_STR_MAX + 16];
@@ -501,13 +516,8 @@ int cmd_up(struct cli *cli, int argc, char **argv)
     if (mkdir(log_dir, 0750) < 0 && errno != EEXIST) {
         return cli_fail_text(CLI_OTHER, "mkdir %s: %s", log_dir, strerror(errno));
     }
-    if ((rc = home_lock(&cli->config, &lock_fd, &pid, &err)) < 0) {
-        return cli_fail(cli, &err);
-    }
-    if (rc == 0) {
-        (void)fprintf(stderr, "brood: is already up for %s (pid %d); see: brood status%s\n",
-                      cli->config.home, (int)pid, cli_home_hint(cli));
-        return o.detach ? CLI_OK : CLI_NOT_AS_WANTED;
+    if (lock_fd < 0 && (rc = home_lock(&cli->config, &lock_fd, &pid, &err)) <= 0) {
+        return rc < 0 ? cli_fail(cli, &err) : is_up(cli, &o, pid);
     }
     (void)leftovers_clean(&cli->config);
     (void)leftovers_sweep(&cli->config);

@@ -1,11 +1,14 @@
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/proc.h"
 #include "cli/services.h"
 
@@ -130,4 +133,21 @@ Test(services, backoff_doubles_up_to_its_maximum)
         ms = backoff_next(ms);
         cr_assert_eq(ms, want[i]);
     }
+}
+
+/* On a host that lacks something by now: what runs, runs. */
+Test(up, that_it_runs_already_is_looked_at_before_the_host)
+{
+    char dir[] = "/tmp/test_up_XXXXXX", path[64];
+    cr_assert_not_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/up.lock", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    setenv("PATH", "/nonexistent", 1); /* no redis-server, no qemu */
+    char *argv[] = { (char *)(uintptr_t) "up", (char *)(uintptr_t) "--detach",
+                     (char *)(uintptr_t) "--home", dir, NULL };
+    struct cli cli = { .home = NULL };
+    cr_expect_eq(cmd_up(&cli, 4, argv), CLI_OK);
+    cr_assert_eq(unlink(path), 0);
+    cr_expect_eq(rmdir(dir), 0, "nothing else was made");
 }
