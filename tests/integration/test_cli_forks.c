@@ -173,6 +173,28 @@ Test(cli_forks, report_of_a_job)
     cr_assert(strstr(b.out.data, "problems           1"), "%s", b.out.data);
 }
 
+Test(cli_forks, report_of_a_job_with_an_expected_verdict)
+{
+    static const char *const wanted[] = { "partial|accepted", "accepted" };
+    for (int i = 0; i < 2; i++) {
+        cleanup_cli_run struct cli_run o, j;
+        char sql[128], value[8];
+        commit_job();
+        (void)snprintf(sql, sizeof sql,
+                       "UPDATE jobs SET labels = '{\"expected_verdict\":\"%s\"}' RETURNING 1",
+                       wanted[i]);
+        fixture_value(&f, sql, value, sizeof value);
+        BROOD(&o, "report", job);
+        cr_expect_eq(o.exit_code, i, "wanted %s: status %d", wanted[i], o.exit_code);
+        cr_expect_eq(strstr(o.out.data, "wanted     accepted\n") != NULL, i, "%s", o.out.data);
+        BROOD(&j, "report", job, "--json");
+        json_t *v = json_of(&j);
+        cr_expect_eq(j.exit_code, i);
+        cr_expect_str_eq(text_at(v, "expected_verdict"), wanted[i]);
+        json_decref(v);
+    }
+}
+
 Test(cli_forks, artifacts_of_a_job)
 {
     commit_job();
