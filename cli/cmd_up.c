@@ -30,7 +30,6 @@
 #define READY_POLL_MS 20
 #define READY_MS_MAX 60000
 #define POOL_ANSWER_MS 2000
-#define WORKERS_MAX 64
 #define TAIL_LINES 12
 
 enum { OPT_DETACH = 'd', OPT_SLOTS = 0x2001, OPT_INSECURE };
@@ -190,16 +189,15 @@ static int ask_scheduler(struct up *up, struct err *err)
 
 static int ask_worker(struct up *up, struct err *err)
 {
-    static struct worker_info rows[WORKERS_MAX];
     cleanup_queue struct queue q = { 0 };
+    char name[QUEUE_WORKER_MAX];
+    pid_t pid = up->services.all[SVC_WORKER].pid;
+    queue_worker_name(up->cli->config.worker_name, pid, name);
     int rc = queue_open(&q, up->cli->config.redis_url, err);
-    int n = rc < 0 ? rc : queue_workers(&q, rows, WORKERS_MAX, err);
-    for (int i = 0; i < n; i++) {
-        if (rows[i].pid == up->services.all[SVC_WORKER].pid) {
-            return 0;
-        }
-    }
-    return n < 0 ? n : err_set(err, ERR_UNAVAILABLE, "no sign of life from the worker");
+    rc = rc < 0 ? rc : queue_worker_alive(&q, name, pid, err);
+    return rc == 0  ? err_set(err, ERR_UNAVAILABLE, "no sign of life from the worker")
+           : rc > 0 ? 0
+                    : rc;
 }
 
 static int start_and_wait(struct up *up, enum service_id id, ask_fn ask, struct err *err)
