@@ -5,6 +5,7 @@
 
 #include "cli/money.h"
 #include "cli/pages.h"
+#include "cli/result_json.h"
 #include "cli/safe_text.h"
 #include "common/base/cleanup.h"
 
@@ -89,6 +90,11 @@ static void print_head(const struct result_row *row)
                  row->has_result ? verdict_word(row->result.verdict) : job_state_word(row->state),
                  row->has_result && row->result.reason[0] ? ": " : "",
                  row->has_result ? row->result.reason : "");
+    char want[JOB_LABEL_VALUE_MAX + 1];
+    if (result_expected(row, want, sizeof want) &&
+        !verdict_in(want, row->has_result ? row->result.verdict : VERDICT_NONE)) {
+        (void)printf("wanted     %s\n", want);
+    }
     if (row->has_result && t->nodes > 0) {
         (void)printf(
             "score      %d.%06d  (%d of %d accepted, %d failed, %d skipped, %d cancelled)\n",
@@ -116,21 +122,33 @@ static struct job_result setup_only(const struct job_result *r)
     return own;
 }
 
+/* Of NULL: null. free(). */
+static char *word_json(const char *word)
+{
+    json_t *v = word ? json_string(word) : json_null();
+    char *text = json_dumps(v, JSON_ENCODE_ANY);
+    json_decref(v);
+    return text;
+}
+
 int branch_report(const struct cli *cli, struct pg *pg, const struct result_row *row,
                   struct err *err)
 {
     struct table t = { .json = cli->json };
     const struct result_tree *tree = &row->result.tree;
     if (cli->json) {
-        json_t *v = row->has_result ? json_string(verdict_word(row->result.verdict)) : json_null();
-        cleanup_free char *verdict = json_dumps(v, JSON_ENCODE_ANY);
-        json_decref(v);
-        (void)printf(
-            "{\"job\":\"%s\",\"verdict\":%s,\"score_micro\":%d,\"leaves\":%d,\"accepted\":%d,"
-            "\"failed\":%d,\"skipped\":%d,\"cancelled\":%d,\"cost_nanousd\":%lld,"
-            "\"branches\":[",
-            row->job_id, verdict, tree->score_micro, tree->leaves, tree->accepted, tree->failed,
-            tree->skipped, tree->cancelled, (long long)row->cost_nanousd);
+        char want[JOB_LABEL_VALUE_MAX + 1];
+        cleanup_free char *verdict =
+            word_json(row->has_result ? verdict_word(row->result.verdict) : NULL);
+        cleanup_free char *expected =
+            word_json(result_expected(row, want, sizeof want) ? want : NULL);
+        (void)printf("{\"job\":\"%s\",\"verdict\":%s,\"expected_verdict\":%s,\"score_micro\":%d,"
+                     "\"leaves\":%d,\"accepted\":%d,"
+                     "\"failed\":%d,\"skipped\":%d,\"cancelled\":%d,\"cost_nanousd\":%lld,"
+                     "\"branches\":[",
+                     row->job_id, verdict, expected, tree->score_micro, tree->leaves,
+                     tree->accepted, tree->failed, tree->skipped, tree->cancelled,
+                     (long long)row->cost_nanousd);
     } else {
         print_head(row);
         (void)printf("\n%-40s %-16s %6s %12s %12s %8s\n", "BRANCH", "VERDICT", "SCORE", "TIME",

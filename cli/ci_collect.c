@@ -10,6 +10,7 @@
 
 #define NAME_SHOWN_MAX 400
 #define SUITE "brood ci"
+#define STORE_POLL_MS 500
 
 void ci_collect_init(struct ci_collect *c, const struct brood_json *plan,
                      const struct ci_deal *deal, const struct ci_stale *stale)
@@ -32,6 +33,22 @@ void ci_collect_done(struct ci_collect *c)
     *c = (struct ci_collect){ 0 };
 }
 
+/* Why a report of a shard is not in the sum; that is never a pass. */
+static void not_read(struct ci_collect *c, unsigned shard, const char *path, const char *why)
+{
+    char shown[NAME_SHOWN_MAX];
+    safe_text(shown, sizeof shown, path, strlen(path));
+    report_note(c->report, "shard %s: %s: %s", c->shards[shard].label, shown, why);
+    c->report->incomplete = true;
+}
+
+/* The same, when the tests have no part in it. */
+static void not_had(struct ci_collect *c, unsigned shard, const char *path, const char *why)
+{
+    not_read(c, shard, path, why);
+    c->lacking = true;
+}
+
 void ci_collect_verdict(struct ci_collect *c, unsigned shard, const struct job_result *r)
 {
     assert(shard < c->deal->shards);
@@ -43,15 +60,9 @@ void ci_collect_verdict(struct ci_collect *c, unsigned shard, const struct job_r
     s->signal = r->run.present ? r->run.signal : 0;
     s->wall_us = r->run.wall_us;
     s->cpu_us = r->run.cpu_us;
-}
-
-/* Why a report of a shard is not in the sum; that is never a pass. */
-static void not_read(struct ci_collect *c, unsigned shard, const char *path, const char *why)
-{
-    char shown[NAME_SHOWN_MAX];
-    safe_text(shown, sizeof shown, path, strlen(path));
-    report_note(c->report, "shard %s: %s: %s", c->shards[shard].label, shown, why);
-    c->report->incomplete = true;
+    if (c->plan->reports.n > 0 && r->artifacts.truncated) {
+        not_read(c, shard, "a report may be missing", "not all files that match were listed");
+    }
 }
 
 void ci_collect_report(struct ci_collect *c, unsigned shard, const char *path, const char *data,
@@ -89,7 +100,41 @@ void ci_collect_report(struct ci_collect *c, unsigned shard, const char *path, c
 struct fetch {
     struct ci_collect *c;
     struct object_store *store;
+    int64_t until_ms; /* mono_ms: no more waiting; 0: nothing was waited for yet */
+    int n_pending;
 };
+
+/* false: it was waited for long enough. */
+static bool wait_store(struct fetch *f, const char *why)
+{
+    int64_t now = mono_ms();
+    if (f->until_ms == 0) {
+        f->until_ms = now + CI_STORE_MS_MAX;
+        (void)fprintf(stderr, "brood: waiting for the object store: %s\n", why);
+    }
+    if (now >= f->until_ms || (f->c->broken && *f->c->broken)) {
+        return false;
+    }
+    sleep_ms(STORE_POLL_MS);
+    return true;
+}
+
+/* The shard whose report it is, -1: none. */
+static int shard_of(const struct ci_collect *c, const struct artifact_row *row)
+{
+    const struct artifact *a = &row->artifact;
+    return ci_globs_match(&c->plan->reports, a->path, a->path_len)
+               ? ci_shard_of_node(c->deal, row->node)
+               : -1;
+}
+
+static int count_pending(void *ctx, const struct artifact_row *row, struct err *err)
+{
+    struct fetch *f = ctx;
+    (void)err;
+    f->n_pending += shard_of(f->c, row) >= 0 && row->artifact.reason == ARTIFACT_PENDING;
+    return 0;
+}
 
 /* One of the maxima of all reports is passed: say so once. */
 static bool too_much(struct ci_collect *c, unsigned shard, const struct artifact *a)
@@ -108,21 +153,39 @@ static bool too_much(struct ci_collect *c, unsigned shard, const struct artifact
     return why != NULL;
 }
 
+/* Why one that is listed is not in the store. */
+static void not_stored(struct ci_collect *c, unsigned shard, const struct artifact *a)
+{
+    char why[128];
+    bool ours = a->reason == ARTIFACT_PENDING || a->reason == ARTIFACT_STORE;
+    (void)snprintf(why, sizeof why, "not stored: %s",
+                   a->type == ARTIFACT_LINK ? "a link" : artifact_reason_word(a->reason));
+    (ours ? not_had : not_read)(c, shard, a->path, why);
+}
+
+static int open_report(struct fetch *f, const struct artifact *a, int *ret_fd, struct err *err)
+{
+    struct object_id id;
+    int rc = object_id_parse(&id, a->sha256, err);
+    while (rc == 0 && (rc = object_open(f->store, &id, true, ret_fd, err)) < 0 &&
+           err_retryable(-rc) && wait_store(f, err->text)) {
+        rc = 0;
+    }
+    return rc;
+}
+
 static int fetch_one(void *ctx, const struct artifact_row *row, struct err *err)
 {
     struct fetch *f = ctx;
     struct ci_collect *c = f->c;
     const struct artifact *a = &row->artifact;
-    int shard = ci_shard_of_node(c->deal, row->node);
+    int shard = shard_of(c, row);
     (void)err; /* a report that is not to be had is a note */
-    if (shard < 0 || !ci_globs_match(&c->plan->reports, a->path, a->path_len)) {
+    if (shard < 0) {
         return 0;
     }
     if (a->type != ARTIFACT_FILE || !a->stored) {
-        char why[128];
-        (void)snprintf(why, sizeof why, "not stored: %s",
-                       a->type == ARTIFACT_LINK ? "a link" : artifact_reason_word(a->reason));
-        not_read(c, (unsigned)shard, a->path, why);
+        not_stored(c, (unsigned)shard, a);
         return 0;
     }
     if (ci_stale_is(c->stale, a->path, a->sha256)) {
@@ -134,17 +197,18 @@ static int fetch_one(void *ctx, const struct artifact_row *row, struct err *err)
         return 0;
     }
     c->bytes += a->size;
-    struct object_id id;
     struct err why;
     cleanup_close int fd = -1;
     cleanup_buf struct buf data;
     buf_init(&data, REPORT_INPUT_BYTES_MAX);
-    if (object_id_parse(&id, a->sha256, &why) < 0 ||
-        object_open(f->store, &id, true, &fd, &why) < 0 || buf_read_fd(&data, fd, &why) < 0) {
-        not_read(c, (unsigned)shard, a->path, why.text);
-        return 0;
+    int rc = open_report(f, a, &fd, &why);
+    if (rc < 0) {
+        not_had(c, (unsigned)shard, a->path, why.text);
+    } else if ((rc = buf_read_fd(&data, fd, &why)) < 0) {
+        (rc == -ERR_TOO_LARGE ? not_read : not_had)(c, (unsigned)shard, a->path, why.text);
+    } else {
+        ci_collect_report(c, (unsigned)shard, a->path, data.data ? data.data : "", data.len);
     }
-    ci_collect_report(c, (unsigned)shard, a->path, data.data ? data.data : "", data.len);
     return 0;
 }
 
@@ -155,7 +219,12 @@ int ci_collect_fetch(struct ci_collect *c, struct pg *pg, struct object_store *s
         return 0;
     }
     struct fetch f = { .c = c, .store = store };
-    int rc = pages_artifacts(pg, job_id, -1, fetch_one, &f, err);
+    int rc;
+    do {
+        f.n_pending = 0;
+        rc = pages_artifacts(pg, job_id, -1, count_pending, &f, err);
+    } while (rc >= 0 && f.n_pending > 0 && wait_store(&f, "reports are still on a worker's disk"));
+    rc = rc < 0 ? rc : pages_artifacts(pg, job_id, -1, fetch_one, &f, err);
     return rc < 0 ? rc : 0;
 }
 
@@ -200,15 +269,28 @@ static int limit_of(enum verdict v)
     }
 }
 
+bool ci_collect_none_ran(const struct ci_collect *c)
+{
+    for (unsigned i = 0; i < c->deal->shards; i++) {
+        if (c->shards[i].present && c->shards[i].verdict != VERDICT_SKIPPED) {
+            return false;
+        }
+    }
+    return true;
+}
+
 int ci_collect_exit(const struct ci_collect *c, const struct job_result *job)
 {
-    int exit_code = 0;
     if (!job || job->verdict == VERDICT_INFRA_ERROR || job->verdict == VERDICT_JUDGE_ERROR ||
-        job->verdict == VERDICT_CANCELLED) {
+        job->verdict == VERDICT_CANCELLED || c->lacking) {
         return CI_FAILED;
     }
     if (job->verdict == VERDICT_COMPILE_ERROR) {
         return CI_LIMIT;
+    }
+    int exit_code = limit_of(job->verdict);
+    if (exit_code > 0 && ci_collect_none_ran(c)) {
+        return exit_code;
     }
     for (unsigned i = 0; i < c->deal->shards; i++) {
         const struct ci_shard *s = &c->shards[i];

@@ -14,6 +14,7 @@
 #define CI_REPORTS_MAX 10000              /* files read, all shards */
 #define CI_REPORTS_BYTES_MAX (512u << 20) /* of them together */
 #define CI_READ_MS_MAX 120000             /* reading them; the file in hand is finished */
+#define CI_STORE_MS_MAX 60000             /* waiting for an object store that is away */
 
 /* The numbers of `brood run` for what is no test's fault. */
 enum ci_exit {
@@ -44,8 +45,10 @@ struct ci_collect {
     struct report *report;   /* merged */
     int n_reports;
     uint64_t bytes;
-    int64_t started_ms; /* mono_ms of the first report; 0: none */
-    bool gave_up;       /* a maximum was passed: the rest is not read */
+    int64_t started_ms;          /* mono_ms of the first report; 0: none */
+    bool gave_up;                /* a maximum was passed: the rest is not read */
+    const volatile bool *broken; /* becomes true: no more waiting for the store; NULL: never */
+    bool lacking; /* a report that a shard left cannot be had, by no fault of the tests */
 };
 /* plan, deal and stale stay the caller's and outlive it. */
 void ci_collect_init(struct ci_collect *c, const struct brood_json *plan,
@@ -57,12 +60,15 @@ void ci_collect_verdict(struct ci_collect *c, unsigned shard, const struct job_r
 /* One file that a shard left. Never fails: what cannot be read is a note, and incomplete. */
 void ci_collect_report(struct ci_collect *c, unsigned shard, const char *path, const char *data,
                        size_t len);
-/* Fetch and read every artifact of the job that is a report. -ERR_X: the database. */
+/* Fetch and read every artifact of the job that is a report; those that are still to come into the
+ * object store are waited for. -ERR_X: the database. */
 MUST_CHECK int ci_collect_fetch(struct ci_collect *c, struct pg *pg, struct object_store *store,
                                 const char *job_id, struct err *err);
 /* When all is in: a row for each shard whose end its reports do not explain (a crash, a limit), or
  * for every shard when no reports were asked for. */
 void ci_collect_finish(struct ci_collect *c);
-/* The status that `brood ci` ends with: the highest of what happened to the shards, then the
- * tests'. job NULL: it ended without a result. Call after ci_collect_finish. */
+/* The status that `brood ci` ends with: the highest of what happened to the shards, or before them,
+ * then the tests'. job NULL: it ended without a result. Call after ci_collect_finish. */
 int ci_collect_exit(const struct ci_collect *c, const struct job_result *job);
+/* What ended the run did so before the shards, or in a set-up of its own (ci_keep.h). */
+bool ci_collect_none_ran(const struct ci_collect *c);

@@ -29,13 +29,18 @@ static const char *why(const struct ci_collect *c, const struct result_row *row,
     case CI_LIMIT:
         return row->has_result && row->result.verdict == VERDICT_COMPILE_ERROR
                    ? "setup failed; no test ran"
-                   : "a limit ended a shard";
+               : ci_collect_none_ran(c) ? "a limit was met before the shards; no test ran"
+                                        : "a limit ended a shard";
     case CI_TIME_LIMIT:
-        return "a time limit ended a shard";
+        return ci_collect_none_ran(c) ? "a time limit was met before the shards; no test ran"
+                                      : "a time limit ended a shard";
     case CI_FAILED:
-        return "brood could not run all of it";
+        return c->lacking ? "brood could not get every report" : "brood could not run all of it";
     default:
         break;
+    }
+    if (ci_collect_none_ran(c)) {
+        return "failed: no test ran";
     }
     if (asked && c->n_reports == 0) {
         return "failed: no file matched the report patterns, so no test was read";
@@ -128,7 +133,7 @@ void ci_summary_print(FILE *to, const struct ci_collect *c, const struct result_
                   r->count[REPORT_FAILED] + r->count[REPORT_ERROR], r->count[REPORT_SKIPPED],
                   r->count[REPORT_PENDING] + r->count[REPORT_OTHER], time);
     char reason[TEXT_SHOWN_MAX] = "";
-    if (exit_code >= CI_LIMIT) {
+    if (exit_code >= CI_LIMIT || ci_collect_none_ran(c)) {
         const char *text = row->has_result   ? row->result.reason
                            : row->last_error ? row->last_error
                                              : job_state_word(row->state);

@@ -68,6 +68,12 @@ static const struct argp argp = {
     .children = cli_globals,
 };
 
+static void not_told(const struct err *err)
+{
+    (void)fprintf(stderr, "brood: Redis was not told, so what runs ends only when it is back: %s\n",
+                  err->text);
+}
+
 /* Tell Redis; that is for speed only: the scheduler says it again. */
 static int tell(struct pg *pg, struct queue *q, const struct cancelled *rows, int n,
                 struct counts *c, struct err *err)
@@ -106,7 +112,7 @@ static int cancel_all(struct pg *pg, struct queue *q, const char *batch, const c
         struct err redis_err;
         if (*redis_ok && tell(pg, q, rows, n, c, &redis_err) < 0) {
             *redis_ok = false;
-            (void)fprintf(stderr, "brood: cancelled, but Redis was not told: %s\n", redis_err.text);
+            not_told(&redis_err);
         }
     }
     return n;
@@ -144,9 +150,6 @@ int cmd_cancel(struct cli *cli, int argc, char **argv)
     if (rc != 0) {
         return rc;
     }
-    if (queue_open(&q, cli->config.redis_url, &err) < 0 || queue_setup(&q, &err) < 0) {
-        return cli_fail(cli, &err);
-    }
     if (o.job) {
         rc = job_there(&pg, o.job, &err);
         memcpy(batches[0].text, o.job, ID_TEXT_BYTES);
@@ -161,7 +164,10 @@ int cmd_cancel(struct cli *cli, int argc, char **argv)
     if (rc < 0) {
         return cli_fail(cli, &err);
     }
-    bool redis_ok = true;
+    bool redis_ok = queue_open(&q, cli->config.redis_url, &err) == 0 && queue_setup(&q, &err) == 0;
+    if (!redis_ok) {
+        not_told(&err);
+    }
     long long total = 0, ending = 0;
     const char *what = o.job ? "job" : "batch";
     json_t *list = json_array();

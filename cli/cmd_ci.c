@@ -17,6 +17,7 @@
 #include "cli/ci_wait.h"
 #include "cli/money.h"
 #include "cli/pages.h"
+#include "cli/submit.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/store/snapshots.h"
@@ -169,10 +170,16 @@ static int submit_spec(struct ci *c, struct job_spec *spec, const struct templat
     }
     struct submit_item item = { .spec = spec };
     c->batch = id_new(); /* so that cancel and report have something to name */
-    rc = store_submit(&c->pg, tenant, c->batch.text, "ci", 0, &item, 1, true, err);
-    rc = rc < 0 ? rc : queue_wake_for(&c->queue, tenant, spec->priority, 1, err);
+    const struct submit_to to = {
+        .tenant = tenant, .batch = c->batch.text, .name = "ci", .all_or_nothing = true
+    };
+    rc = submit_jobs(&c->pg, &to, &item, 1, err);
+    if (rc < 0) {
+        return rc;
+    }
+    submit_wake(&c->queue, tenant, spec->priority, 1);
     c->job = item.ret_id;
-    return rc < 0 ? rc : 0;
+    return 0;
 }
 
 static int submit(struct ci *c, struct err *err)
@@ -273,6 +280,7 @@ static int take_branch(void *ctx, const struct branch_result *b, struct err *err
 static int collect(struct ci *c, const struct result_row *row, struct err *err)
 {
     ci_collect_init(&c->collect, &c->o.plan, &c->deal, &c->stale);
+    c->collect.broken = &interrupted;
     int rc = 0;
     const struct job_result *r = row->has_result ? &row->result : NULL;
     if (r && r->verdict == VERDICT_COMPILE_ERROR && r->setup.present) {
@@ -333,8 +341,11 @@ static void watch_interrupts(void)
 static int cancel(struct ci *c)
 {
     char *argv[] = { (char *)"cancel", c->batch.text, NULL };
-    (void)fprintf(stderr, "brood: interrupted; batch %s is cancelled\n", c->batch.text);
-    (void)cmd_cancel(c->cli, 2, argv);
+    bool done = cmd_cancel(c->cli, 2, argv) == CLI_OK;
+    (void)fprintf(stderr,
+                  done ? "brood: interrupted; batch %s is cancelled\n"
+                       : "brood: interrupted, but the job goes on; to end it: brood cancel %s\n",
+                  c->batch.text);
     return CI_INTERRUPTED;
 }
 

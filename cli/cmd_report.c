@@ -6,6 +6,7 @@
 #include "cli/branch_report.h"
 #include "cli/money.h"
 #include "cli/progress.h"
+#include "cli/result_json.h"
 
 static const struct argp argp = {
     .parser = cli_parse_key,
@@ -113,13 +114,17 @@ static void print_table(const char *batch, const struct batch_summary *s, const 
 }
 
 /* 1: id is a job, and was reported; 0: it is none. */
-static int report_job(struct cli *cli, struct pg *pg, const char *id, struct err *err)
+static int report_job(struct cli *cli, struct pg *pg, const char *id, bool *ret_met,
+                      struct err *err)
 {
     struct result_row row;
+    char want[JOB_LABEL_VALUE_MAX + 1];
     int rc = store_job(pg, id, &row, err);
     if (rc < 0) {
         return rc == -ERR_NOT_FOUND ? 0 : rc;
     }
+    enum verdict got = row.has_result ? row.result.verdict : VERDICT_NONE;
+    *ret_met = !result_expected(&row, want, sizeof want) || verdict_in(want, got);
     rc = branch_report(cli, pg, &row, err);
     result_row_done(&row);
     return rc < 0 ? rc : 1;
@@ -135,9 +140,10 @@ int cmd_report(struct cli *cli, int argc, char **argv)
     if (rc != 0) {
         return rc;
     }
-    rc = report_job(cli, &pg, batch.text, &err);
+    bool met = true;
+    rc = report_job(cli, &pg, batch.text, &met, &err);
     if (rc != 0) {
-        return rc < 0 ? cli_fail(cli, &err) : CLI_OK;
+        return rc < 0 ? cli_fail(cli, &err) : met ? CLI_OK : CLI_NOT_AS_WANTED;
     }
     struct batch_summary *s = batch_summary_new(&pg, batch.text, &err);
     if (!s) {

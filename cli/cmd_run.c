@@ -12,6 +12,7 @@
 #include "cli/jobargs.h"
 #include "cli/money.h"
 #include "cli/result_json.h"
+#include "cli/submit.h"
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
 #include "common/store/jobs.h"
@@ -352,18 +353,17 @@ static int submit_one(struct session *s, struct job_spec *spec, struct err *err)
 {
     struct template_info t;
     struct submit_item item = { .spec = spec };
+    const struct submit_to to = { .tenant = s->cli->config.tenant_default, .all_or_nothing = true };
     int rc;
     if ((rc = cli_open_pg(s->cli, &s->pg, err)) < 0 ||
         (rc = queue_open(&s->queue, s->cli->config.redis_url, err)) < 0 ||
         (rc = store_base_get(&s->pg, s->cli->config.tenant_default, spec->template_name, &t, err)) <
             0 ||
         (rc = job_check_template(spec, &t, err)) < 0 || (rc = cli_seal(s->cli, spec, err)) < 0 ||
-        (rc = store_submit(&s->pg, s->cli->config.tenant_default, NULL, NULL, 0, &item, 1, true,
-                           err)) < 0 ||
-        (rc = queue_wake_for(&s->queue, s->cli->config.tenant_default, spec->priority, 1, err)) <
-            0) {
+        (rc = submit_jobs(&s->pg, &to, &item, 1, err)) < 0) {
         return rc;
     }
+    submit_wake(&s->queue, to.tenant, spec->priority, 1);
     s->job = item.ret_id;
     return 0;
 }

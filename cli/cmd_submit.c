@@ -14,6 +14,7 @@
 
 #include "cli/batch.h"
 #include "cli/lines.h"
+#include "cli/submit.h"
 #include "common/base/cleanup.h"
 #include "common/store/snapshots.h"
 
@@ -220,8 +221,12 @@ static int flush_chunk(struct submission *s, struct err *err)
     if (s->n_items == 0) {
         return 0;
     }
-    int rc = store_submit(s->pg, s->cli->config.tenant_default, s->batch.text, s->o->name,
-                          s->submitted, s->items, s->n_items, !s->o->skip_invalid, err);
+    const struct submit_to to = { .tenant = s->cli->config.tenant_default,
+                                  .batch = s->batch.text,
+                                  .name = s->o->name,
+                                  .first_seq = s->submitted,
+                                  .all_or_nothing = !s->o->skip_invalid };
+    int rc = submit_jobs(s->pg, &to, s->items, s->n_items, err);
     int added = 0;
     for (int i = 0; i < s->n_items; i++) {
         if (s->items[i].ret_error.code == ERR_LIMIT) {
@@ -366,9 +371,7 @@ static void wake(const struct cli *cli)
     struct err err;
     cleanup_queue struct queue q = { 0 };
     if (queue_open(&q, cli->config.redis_url, &err) < 0 || queue_wake(&q, &err) < 0) {
-        (void)fprintf(stderr,
-                      "brood: the jobs are stored, but the scheduler could not be told: %s\n",
-                      err.text);
+        submit_not_told(&err);
     }
 }
 

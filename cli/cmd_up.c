@@ -30,7 +30,6 @@
 #define READY_POLL_MS 20
 #define READY_MS_MAX 60000
 #define POOL_ANSWER_MS 2000
-#define WORKERS_MAX 64
 #define TAIL_LINES 12
 
 enum { OPT_DETACH = 'd', OPT_SLOTS = 0x2001, OPT_INSECURE };
@@ -95,11 +94,23 @@ struct up {
 };
 
 static volatile sig_atomic_t stop_signals; /* SIGTERM, SIGINT, SIGHUP seen */
+static volatile sig_atomic_t hurry_asked;  /* SIGINT behind another */
 
+/* Only a ^C says that somebody is impatient: a second SIGTERM is a second `brood down`. */
 static void on_stop(int sig)
 {
-    (void)sig;
+    hurry_asked = hurry_asked || (sig == SIGINT && stop_signals > 0);
     stop_signals = stop_signals + 1;
+}
+
+static bool in_a_hurry(void)
+{
+    return hurry_asked;
+}
+
+static bool at_once(void)
+{
+    return true;
 }
 
 static void say(const char *what, const char *state, int64_t since_ms, const char *more)
@@ -178,16 +189,15 @@ static int ask_scheduler(struct up *up, struct err *err)
 
 static int ask_worker(struct up *up, struct err *err)
 {
-    static struct worker_info rows[WORKERS_MAX];
     cleanup_queue struct queue q = { 0 };
+    char name[QUEUE_WORKER_MAX];
+    pid_t pid = up->services.all[SVC_WORKER].pid;
+    queue_worker_name(up->cli->config.worker_name, pid, name);
     int rc = queue_open(&q, up->cli->config.redis_url, err);
-    int n = rc < 0 ? rc : queue_workers(&q, rows, WORKERS_MAX, err);
-    for (int i = 0; i < n; i++) {
-        if (rows[i].pid == up->services.all[SVC_WORKER].pid) {
-            return 0;
-        }
-    }
-    return n < 0 ? n : err_set(err, ERR_UNAVAILABLE, "no sign of life from the worker");
+    rc = rc < 0 ? rc : queue_worker_alive(&q, name, pid, err);
+    return rc == 0  ? err_set(err, ERR_UNAVAILABLE, "no sign of life from the worker")
+           : rc > 0 ? 0
+                    : rc;
 }
 
 static int start_and_wait(struct up *up, enum service_id id, ask_fn ask, struct err *err)
@@ -383,7 +393,7 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     rc = rc < 0 ? rc : start_all(&up, &err);
     if (rc < 0) {
         int code = cli_fail(cli, &err);
-        services_stop(&up.services, true);
+        services_stop(&up.services, at_once);
         (void)leftovers_clean(c);
         return code;
     }
@@ -403,7 +413,7 @@ static int supervise(const struct cli *cli, int lock_fd, int ready_fd)
     }
     tend(&up);
     (void)fprintf(stderr, "brood: stopping\n");
-    services_stop(&up.services, stop_signals > 1);
+    services_stop(&up.services, in_a_hurry);
     (void)leftovers_clean(c);
     return CLI_OK;
 }
@@ -472,13 +482,28 @@ static int use_options(struct cli *cli, const struct opts *o, struct err *err)
     return 0;
 }
 
+static int is_up(const struct cli *cli, const struct opts *o, pid_t pid)
+{
+    (void)fprintf(stderr, "brood: is already up for %s (pid %d); see: brood status%s\n",
+                  cli->config.home, (int)pid, cli_home_hint(cli));
+    return o->detach ? CLI_OK : CLI_NOT_AS_WANTED;
+}
+
 int cmd_up(struct cli *cli, int argc, char **argv)
 {
     struct opts o = { .base.cli = cli };
     struct err err;
     pid_t pid = 0;
     int lock_fd = -1, rc = cli_parse(cli, &argp, argc, argv, &o);
-    if (rc != 0 || (rc = refuse_unfit(cli)) != 0) {
+    if (rc != 0) {
+        return rc;
+    }
+    /* What a host lacks by now does not matter to what runs; a home that is not there is made only
+     * on a host that is fit. */
+    if (home_lock(&cli->config, &lock_fd, &pid, &err) == 0) {
+        return is_up(cli, &o, pid);
+    }
+    if ((rc = refuse_unfit(cli)) != 0) {
         return rc;
     }
     char log_dir[CONFIG_STR_MAX + 16];
@@ -489,13 +514,8 @@ int cmd_up(struct cli *cli, int argc, char **argv)
     if (mkdir(log_dir, 0750) < 0 && errno != EEXIST) {
         return cli_fail_text(CLI_OTHER, "mkdir %s: %s", log_dir, strerror(errno));
     }
-    if ((rc = home_lock(&cli->config, &lock_fd, &pid, &err)) < 0) {
-        return cli_fail(cli, &err);
-    }
-    if (rc == 0) {
-        (void)fprintf(stderr, "brood: is already up for %s (pid %d); see: brood status%s\n",
-                      cli->config.home, (int)pid, cli_home_hint(cli));
-        return o.detach ? CLI_OK : CLI_NOT_AS_WANTED;
+    if (lock_fd < 0 && (rc = home_lock(&cli->config, &lock_fd, &pid, &err)) <= 0) {
+        return rc < 0 ? cli_fail(cli, &err) : is_up(cli, &o, pid);
     }
     (void)leftovers_clean(&cli->config);
     (void)leftovers_sweep(&cli->config);

@@ -311,28 +311,34 @@ int proc_records(const char *run_dir, struct proc_record *ret_rows, int max)
     return n;
 }
 
-static bool wait_end(const struct proc_record *r, int64_t timeout_ms)
+static bool wait_end(const struct proc_record *r, int64_t timeout_ms, bool (*hurry)(void))
 {
     for (int64_t end = mono_ms() + timeout_ms; proc_alive(r); sleep_ms(PROC_POLL_MS)) {
         (void)waitpid(r->pid, NULL, WNOHANG); /* when it is our own child */
-        if (mono_ms() >= end) {
+        if (mono_ms() >= end || (hurry && hurry())) {
             return !proc_alive(r);
         }
     }
     return true;
 }
 
-bool proc_end(const struct proc_record *r, int sig, int64_t timeout_ms)
+bool proc_end_or_hurry(const struct proc_record *r, int sig, int64_t timeout_ms,
+                       bool (*hurry)(void))
 {
     if (!proc_alive(r)) {
         return true;
     }
     (void)kill(r->pid, sig);
-    if (wait_end(r, timeout_ms)) {
+    if (wait_end(r, timeout_ms, hurry)) {
         return true;
     }
     (void)kill(r->pid, SIGKILL);
-    return wait_end(r, PROC_KILL_WAIT_MS);
+    return wait_end(r, PROC_KILL_WAIT_MS, NULL);
+}
+
+bool proc_end(const struct proc_record *r, int sig, int64_t timeout_ms)
+{
+    return proc_end_or_hurry(r, sig, timeout_ms, NULL);
 }
 
 void proc_print_tail(const char *path, int max_lines)

@@ -64,3 +64,6 @@ bool proc_alive(const struct proc_record *r);
 /* Send signal, wait up to timeout_ms for the end, then SIGKILL and wait shortly. false: it lives
  * on. */
 bool proc_end(const struct proc_record *r, int signal, int64_t timeout_ms);
+/* The same; SIGKILL also as soon as hurry() is true (NULL: never), which is asked all the time. */
+bool proc_end_or_hurry(const struct proc_record *r, int signal, int64_t timeout_ms,
+                       bool (*hurry)(void));

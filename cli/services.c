@@ -258,7 +258,7 @@ int64_t services_tend(struct services *s, int64_t now_ms)
     return next;
 }
 
-void services_stop(struct services *s, bool hurry)
+void services_stop(struct services *s, bool (*hurry)(void))
 {
     for (int i = SVC_COUNT - 1; i >= 0; i--) {
         struct service *svc = &s->all[i];
@@ -268,8 +268,8 @@ void services_stop(struct services *s, bool hurry)
         }
         struct proc_record r = { .pid = svc->pid, .start = proc_start_time(svc->pid) };
         int64_t begin = mono_ms();
-        bool drop = hurry && (i == SVC_WORKER || i == SVC_SCHEDULER);
-        if (!proc_end(&r, drop ? SIGKILL : table[i].stop_signal, stop_ms(s, i))) {
+        bool has_jobs = i == SVC_WORKER || i == SVC_SCHEDULER;
+        if (!proc_end_or_hurry(&r, table[i].stop_signal, stop_ms(s, i), has_jobs ? hurry : NULL)) {
             (void)fprintf(stderr, "brood: %s (pid %d) does not end\n", table[i].name,
                           (int)svc->pid);
             continue;

@@ -60,9 +60,9 @@ MUST_CHECK int service_start(struct services *s, enum service_id id, struct err 
 int64_t services_tend(struct services *s, int64_t now_ms);
 /* Has it ended since it was started? (reaps) */
 bool service_dead(struct services *s, enum service_id id);
-/* In the reverse order of start; each gets its own way and time to end, then SIGKILL. hurry: no
- * waiting for jobs. */
-void services_stop(struct services *s, bool hurry);
+/* In the reverse order of start; each gets its own way and time to end, then SIGKILL. hurry is
+ * asked all the time: once it is true, jobs are not waited for. */
+void services_stop(struct services *s, bool (*hurry)(void));
 /* "status 1" or "signal 9 (Killed)" */
 void status_text(int wait_status, char *out, size_t room);
 /* Delay before restart number n of a row, from 1. Pure. */

@@ -15,26 +15,13 @@
 #include "worker/slot.h"
 
 struct worker {
-    char name[WORKER_NAME_MAX];
+    char name[QUEUE_WORKER_MAX];
     struct slot_shared shared;
     struct heartbeat *heartbeat;
     struct cancels *cancels;
     struct slot *slots;
     int n_slots; /* started */
 };
-
-static void make_name(const struct config *config, char name[WORKER_NAME_MAX])
-{
-    if (config->worker_name[0]) {
-        (void)snprintf(name, WORKER_NAME_MAX, "%s", config->worker_name);
-        return;
-    }
-    char host[40] = "";
-    if (gethostname(host, sizeof host - 1) < 0 || !host[0]) {
-        memcpy(host, "host", sizeof "host");
-    }
-    (void)snprintf(name, WORKER_NAME_MAX, "%s-%d", host, (int)getpid());
-}
 
 static int open_objects(const struct config *config, struct object_store **ret_objects,
                         struct err *err)
@@ -52,7 +39,7 @@ int worker_start(const struct config *config, job_script script, struct worker *
     if (!w || !(w->slots = calloc((size_t)slots, sizeof *w->slots))) {
         abort();
     }
-    make_name(config, w->name);
+    queue_worker_name(config->worker_name, getpid(), w->name);
     w->shared.config = config;
     w->shared.name = w->name;
     w->shared.slots = slots;

@@ -4,8 +4,6 @@
 #include "common/base/err.h"
 #include "worker/slot.h"
 
-#define WORKER_NAME_MAX 64
-
 struct worker;
 
 /* Start all threads; they claim as soon as what they need is there. config must outlive the worker.

@@ -58,6 +58,7 @@ void job_result_take_manifest(struct job_result *r, const struct manifest *m)
         job_result_warn(r, "artifacts: %s matched nothing", m->unmatched + i);
     }
     if (m->truncated) {
+        r->artifacts.truncated = true;
         job_result_warn(r, "artifacts: not everything that matches is listed");
     }
     if (m->left_out > 0) {

@@ -41,6 +41,7 @@ struct result_tree {
 /* What is listed and stored of the artifacts of this node, or, for the job, of all its nodes. */
 struct result_artifacts {
     int64_t listed, stored, stored_bytes;
+    bool truncated; /* there may be more than are listed: a maximum, or the collecting broke off */
 };
 
 /* The submitter's checker, when it was asked. */

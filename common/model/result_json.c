@@ -222,9 +222,12 @@ static void put_extras(json_t *root, const struct job_result *r)
         put(c, "message", text(r->checker.message));
         put(root, "checker", c);
     }
-    if (r->artifacts.listed > 0) {
+    if (r->artifacts.listed > 0 || r->artifacts.truncated) {
         json_t *a = json_object();
         put_numbers(a, &r->artifacts, artifact_numbers, N_ARTIFACT_NUMBERS);
+        if (r->artifacts.truncated) {
+            put(a, "truncated", json_true());
+        }
         put(root, "artifacts", a);
     }
     if (r->n_warnings > 0) {
@@ -410,9 +413,10 @@ static int get_extras(const json_t *root, struct job_result *r, struct err *err)
         rc = get_small(tree, tree_numbers[i].name,
                        (int *)(void *)((char *)&r->tree + tree_numbers[i].offset), err);
     }
+    const json_t *artifacts = json_object_get(root, "artifacts");
+    r->artifacts.truncated = json_is_true(json_object_get(artifacts, "truncated"));
     if (rc == 0) {
-        rc = get_numbers(json_object_get(root, "artifacts"), &r->artifacts, artifact_numbers,
-                         N_ARTIFACT_NUMBERS, err);
+        rc = get_numbers(artifacts, &r->artifacts, artifact_numbers, N_ARTIFACT_NUMBERS, err);
     }
     const json_t *checker = json_object_get(root, "checker");
     if (rc == 0 && json_is_object(checker)) {

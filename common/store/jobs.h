@@ -25,6 +25,7 @@ struct submit_item {
     const char *id; /* id the job shall have, lower-case UUID; NULL: a new one. The same id twice is
                      * one job, so a caller that gives ids may repeat a call whose outcome it does
                      * not know (lost connection). */
+    bool id_is_new; /* the id was made for this call: no row has it, which saves looking for one */
     int seq;        /* order inside the batch; used only when first_seq is negative */
     struct id ret_id;   /* id of the new job, or of the first one with the same key and content */
     bool ret_duplicate; /* true: the key was there with the same content; nothing was added */

@@ -137,10 +137,15 @@ static int step_of(const struct submit_item *items, int n)
 }
 
 /* Could a row of it be there? */
-static bool may_be_there(const struct submit_item *items, int n)
+static bool may_be_there(const struct submit_item *item)
+{
+    return (item->id && !item->id_is_new) || item->spec->idempotency_key;
+}
+
+static bool any_may_be_there(const struct submit_item *items, int n)
 {
     for (int i = 0; i < n; i++) {
-        if (items[i].id || items[i].spec->idempotency_key) {
+        if (may_be_there(&items[i])) {
             return true;
         }
     }
@@ -167,7 +172,7 @@ static int insert_rows(struct pg *pg, const char *tenant, const char *batch_id, 
         for (int k = 0; k < COLUMN_COUNT; k++) {
             pg_add_array(&p, &columns[k]);
         }
-        rc = pg_run(pg, may_be_there(items, n) ? &insert_jobs : &insert_new, &p, false, ret_res,
+        rc = pg_run(pg, any_may_be_there(items, n) ? &insert_jobs : &insert_new, &p, false, ret_res,
                     err);
     }
     for (int k = 0; k < COLUMN_COUNT; k++) {
@@ -271,7 +276,7 @@ static int cut(struct pg *pg, const char *tenant, struct submit_item *items, int
     int n_new = 0, m = n;
     for (int i = 0; i < n; i++) {
         struct submit_item *item = &items[i];
-        int there = item->id || item->spec->idempotency_key ? look_up(pg, tenant, item, err) : 0;
+        int there = may_be_there(item) ? look_up(pg, tenant, item, err) : 0;
         if (there < 0) {
             return there;
         }

@@ -179,6 +179,11 @@ MUST_CHECK int queue_worker_beat(struct queue *q, const struct worker_info *w, i
                                  struct err *err);
 MUST_CHECK int queue_workers(struct queue *q, struct worker_info *ret_rows, int max,
                              struct err *err);
+/* The name of the worker with that pid on this host: what the configuration says (worker.name), ""
+ * for one of its own. */
+void queue_worker_name(const char *configured, int64_t pid, char ret_name[QUEUE_WORKER_MAX]);
+/* 1 it beats, by that name and pid; 0 not. However many others there are. */
+MUST_CHECK int queue_worker_alive(struct queue *q, const char *name, int64_t pid, struct err *err);
 MUST_CHECK int queue_worker_gone(struct queue *q, const char *name, struct err *err);
 /* Take consumers off the ready stream's group that hold no claim, have asked for nothing during
  * idle_ms, and whose worker is not alive: workers killed long ago, which nobody else forgets. A

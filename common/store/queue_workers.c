@@ -6,6 +6,7 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "common/store/queue_internal.h"
 
@@ -122,6 +123,31 @@ int queue_workers(struct queue *q, struct worker_info *ret_rows, int max, struct
         n += rc;
     }
     return n;
+}
+
+void queue_worker_name(const char *configured, int64_t pid, char ret_name[QUEUE_WORKER_MAX])
+{
+    if (configured[0]) {
+        (void)snprintf(ret_name, QUEUE_WORKER_MAX, "%s", configured);
+        return;
+    }
+    char host[40] = "";
+    if (gethostname(host, sizeof host - 1) < 0 || !host[0]) {
+        memcpy(host, "host", sizeof "host");
+    }
+    (void)snprintf(ret_name, QUEUE_WORKER_MAX, "%s-%lld", host, (long long)pid);
+}
+
+int queue_worker_alive(struct queue *q, const char *name, int64_t pid, struct err *err)
+{
+    char key[WORKER_KEY_MAX], want[24];
+    worker_key(name, key);
+    (void)snprintf(want, sizeof want, "%lld", (long long)pid);
+    struct args a = { .n = 0 };
+    args_strs(&a, "HGET", key, "pid", NULL);
+    cleanup_reply redisReply *r = NULL;
+    int rc = queue_command(q, &a, 0, &r, err);
+    return rc < 0 ? rc : r->type == REDIS_REPLY_STRING && strcmp(r->str, want) == 0;
 }
 
 int queue_worker_gone(struct queue *q, const char *name, struct err *err)

@@ -5,11 +5,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "common/base/buf.h"
 #include "common/store/snapshots.h"
+#include "tests/support/cli_run.h"
 #include "tests/support/fixture.h"
 
 FIXTURE_MAIN
@@ -107,55 +107,7 @@ static void tear_down(void)
 
 TestSuite(cli_forks, .init = set_up, .fini = tear_down, .timeout = 120);
 
-struct output {
-    int exit_code;
-    struct buf out, err;
-};
-
-static void output_done(struct output *o)
-{
-    buf_done(&o->out);
-    buf_done(&o->err);
-}
-#define cleanup_output __attribute__((cleanup(output_done)))
-
-/* The real binary of this build. */
-static void brood(struct output *o, const char *const *args)
-{
-    int out[2], err_pipe[2], n = 0;
-    char *argv[16] = { (char *)(uintptr_t)(BROOD_BINARY_DIR "/brood") };
-    while (args[n]) {
-        argv[n + 1] = (char *)(uintptr_t)args[n];
-        n++;
-    }
-    cr_assert(pipe(out) == 0 && pipe(err_pipe) == 0);
-    pid_t pid = fork();
-    if (pid == 0) {
-        (void)dup2(out[1], 1);
-        (void)dup2(err_pipe[1], 2);
-        (void)close(out[0]);
-        (void)close(err_pipe[0]);
-        (void)execv(argv[0], argv);
-        _exit(127);
-    }
-    (void)close(out[1]);
-    (void)close(err_pipe[1]);
-    buf_init(&o->out, 16 << 20);
-    buf_init(&o->err, 16 << 20);
-    OK(buf_read_fd(&o->out, out[0], &err));
-    OK(buf_read_fd(&o->err, err_pipe[0], &err));
-    OK(buf_add(&o->out, "", 1, &err));
-    OK(buf_add(&o->err, "", 1, &err));
-    (void)close(out[0]);
-    (void)close(err_pipe[0]);
-    int status;
-    cr_assert_eq(waitpid(pid, &status, 0), pid);
-    o->exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    cr_assert_neq(o->exit_code, 127, "no %s: ninja brood", argv[0]);
-}
-#define BROOD(o, ...) brood((o), (const char *const[]){ __VA_ARGS__, NULL })
-
-static json_t *json_of(const struct output *o)
+static json_t *json_of(const struct cli_run *o)
 {
     json_error_t why;
     json_t *v = json_loads(o->out.data, 0, &why);
@@ -172,7 +124,7 @@ static const char *text_at(const json_t *o, const char *key)
 Test(cli_forks, results_have_branches_in_order)
 {
     commit_job();
-    cleanup_output struct output o;
+    cleanup_cli_run struct cli_run o;
     BROOD(&o, "results", batch);
     cr_assert_eq(o.exit_code, 0, "%s", o.err.data);
     json_t *row = json_of(&o);
@@ -202,7 +154,7 @@ Test(cli_forks, results_have_branches_in_order)
 Test(cli_forks, report_of_a_job)
 {
     commit_job();
-    cleanup_output struct output o, j, b;
+    cleanup_cli_run struct cli_run o, j, b;
     BROOD(&o, "report", job);
     cr_assert_eq(o.exit_code, 0, "%s", o.err.data);
     cr_assert(strstr(o.out.data, "score      0.666667  (2 of 3 accepted, 1 failed"), "%s",
@@ -221,10 +173,32 @@ Test(cli_forks, report_of_a_job)
     cr_assert(strstr(b.out.data, "problems           1"), "%s", b.out.data);
 }
 
+Test(cli_forks, report_of_a_job_with_an_expected_verdict)
+{
+    static const char *const wanted[] = { "partial|accepted", "accepted" };
+    for (int i = 0; i < 2; i++) {
+        cleanup_cli_run struct cli_run o, j;
+        char sql[128], value[8];
+        commit_job();
+        (void)snprintf(sql, sizeof sql,
+                       "UPDATE jobs SET labels = '{\"expected_verdict\":\"%s\"}' RETURNING 1",
+                       wanted[i]);
+        fixture_value(&f, sql, value, sizeof value);
+        BROOD(&o, "report", job);
+        cr_expect_eq(o.exit_code, i, "wanted %s: status %d", wanted[i], o.exit_code);
+        cr_expect_eq(strstr(o.out.data, "wanted     accepted\n") != NULL, i, "%s", o.out.data);
+        BROOD(&j, "report", job, "--json");
+        json_t *v = json_of(&j);
+        cr_expect_eq(j.exit_code, i);
+        cr_expect_str_eq(text_at(v, "expected_verdict"), wanted[i]);
+        json_decref(v);
+    }
+}
+
 Test(cli_forks, artifacts_of_a_job)
 {
     commit_job();
-    cleanup_output struct output o, j, one, no, bad, none;
+    cleanup_cli_run struct cli_run o, j, one, no, bad, none;
     BROOD(&o, "artifacts", job);
     cr_assert_eq(o.exit_code, 0, "%s", o.err.data);
     cr_assert(strstr(o.out.data, "(not stored: too_large)"), "%s", o.out.data);
@@ -269,7 +243,7 @@ static void keep(const char *name, const char *parent, char ret_id[ID_TEXT_BYTES
 Test(cli_forks, snapshots)
 {
     char base[ID_TEXT_BYTES], deps[ID_TEXT_BYTES], other[ID_TEXT_BYTES];
-    cleanup_output struct output none, l, t, tj, s, rm, all, gone, usage, nobody;
+    cleanup_cli_run struct cli_run none, l, t, tj, s, rm, all, gone, usage, nobody;
     BROOD(&none, "snapshot", "list", "--json");
     cr_assert_str_eq(none.out.data, "[]\n");
     keep("base", "", base);
@@ -310,7 +284,7 @@ Test(cli_forks, snapshots)
     cr_assert(strstr(nobody.err.data, "tenant somebody has no \"other\""), "%s", nobody.err.data);
 }
 
-static int submit(const char *line, struct output *o)
+static int submit(const char *line, struct cli_run *o)
 {
     char path[96];
     (void)snprintf(path, sizeof path, "/tmp/brood-cli-forks-%d.jsonl", (int)getpid());
@@ -326,7 +300,7 @@ static int submit(const char *line, struct output *o)
 Test(cli_forks, a_job_starts_from_the_tenants_own_snapshot)
 {
     char id[ID_TEXT_BYTES];
-    cleanup_output struct output good, unknown, big, object, own;
+    cleanup_cli_run struct cli_run good, unknown, big, object, own;
     keep("deps", "", id);
     cr_assert_eq(submit("{\"template\":\"snapshot:deps\",\"command\":\"x\"}", &good), 0, "%s",
                  good.err.data);

@@ -343,6 +343,23 @@ Test(scheduler, ready_stays_as_deep_as_the_workers_need)
     cr_assert_eq(queue_workers(&f.queue, rows, 4, &err), 0);
 }
 
+/* brood up waits for its own among as many as share a Redis. */
+Test(scheduler, one_worker_is_found_among_many)
+{
+    struct worker_info w = { .slots = 1 };
+    for (w.pid = 1; w.pid <= 300; w.pid++) {
+        queue_worker_name("", w.pid, w.name);
+        OK(queue_worker_beat(&f.queue, &w, 60000, &err));
+    }
+    queue_worker_name("", 300, w.name);
+    cr_expect_eq(queue_worker_alive(&f.queue, w.name, 300, &err), 1);
+    cr_expect_eq(queue_worker_alive(&f.queue, w.name, 299, &err), 0, "of that name, and dead");
+    queue_worker_name("", 301, w.name);
+    cr_expect_eq(queue_worker_alive(&f.queue, w.name, 301, &err), 0);
+    queue_worker_name("mine", 7, w.name);
+    cr_expect_str_eq(w.name, "mine");
+}
+
 Test(scheduler, wake_dispatches_rows_of_others)
 {
     start_scheduler();

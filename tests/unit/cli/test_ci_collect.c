@@ -130,6 +130,24 @@ Test(ci_collect, a_shard_without_its_report_is_no_pass)
     ci_collect_done(&c);
 }
 
+/* The report that has the failing test may be among what is not listed. */
+Test(ci_collect, a_list_of_files_that_is_cut_is_no_pass)
+{
+    for (int reports = 0; reports < 2; reports++) {
+        struct ci_collect c;
+        struct job_result r = { .verdict = VERDICT_ACCEPTED, .artifacts = { .truncated = true } };
+        start(&c, reports);
+        verdict(&c, 0, VERDICT_ACCEPTED, 0);
+        ci_collect_verdict(&c, 1, &r);
+        ADD(&c, 0, good);
+        ADD(&c, 1, good);
+        cr_expect_eq(end(&c, VERDICT_ACCEPTED), reports ? CI_TESTS_FAILED : CI_PASSED);
+        cr_assert_eq(c.report->n_notes, (size_t)reports);
+        cr_expect(!reports || strstr(c.report->notes[0], "shard 2/2: "), "%s", c.report->notes[0]);
+        ci_collect_done(&c);
+    }
+}
+
 Test(ci_collect, what_cannot_be_read_is_no_pass)
 {
     static const char *const texts[] = { "", "no report", "<testsuite><testcase name='a'>",
@@ -194,6 +212,34 @@ Test(ci_collect, limits_and_our_faults_have_their_own_status)
     cr_expect_eq(end(&c, VERDICT_ACCEPTED), CI_FAILED, "a shard that never came is ours");
     cr_expect_eq(ci_collect_exit(&c, NULL), CI_FAILED);
     ci_collect_done(&c);
+}
+
+/* A checkout that does not fit, a set-up that takes too long: no shard ran. */
+Test(ci_collect, a_limit_before_the_shards_is_the_runs)
+{
+    static const struct {
+        enum verdict job;
+        int want;
+    } cases[] = { { VERDICT_DISK_LIMIT, CI_LIMIT }, { VERDICT_WALL_TIME_LIMIT, CI_TIME_LIMIT } };
+    for (size_t i = 0; i < 2 * sizeof cases / sizeof *cases; i++) {
+        struct ci_collect c;
+        start(&c, true);
+        for (unsigned s = 0; s < 2 && i % 2; s++) { /* else it was the set-up that is kept */
+            verdict(&c, s, VERDICT_SKIPPED, -1);
+        }
+        struct result_row row = { .has_result = true, .result.verdict = cases[i / 2].job };
+        (void)snprintf(row.result.reason, RESULT_REASON_MAX, "the job's files cannot be taken");
+        ci_collect_finish(&c);
+        int code = ci_collect_exit(&c, &row.result);
+        cr_expect_eq(code, cases[i / 2].want, "%s: %d", verdict_word(row.result.verdict), code);
+        cleanup_free char *text = NULL;
+        size_t n = 0;
+        FILE *f = open_memstream(&text, &n);
+        ci_summary_print(f, &c, &row, code);
+        (void)fclose(f);
+        cr_expect(strstr(text, "no test ran: the job's files cannot be taken"), "%s", text);
+        ci_collect_done(&c);
+    }
 }
 
 Test(ci_collect, a_report_cannot_say_that_it_is_of_another_shard)

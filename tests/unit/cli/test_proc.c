@@ -1,11 +1,14 @@
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "cli/cli.h"
 #include "cli/proc.h"
 #include "cli/services.h"
 
@@ -98,6 +101,31 @@ Test(proc, input_is_given)
     cr_assert_eq(proc_run(&o, &err), 1);
 }
 
+static int asked;
+
+static bool soon(void)
+{
+    return ++asked > 2;
+}
+
+/* The worker waits for its jobs, and somebody loses patience meanwhile. */
+Test(services, a_hurry_that_comes_late_ends_the_waiting, .timeout = 60)
+{
+    static struct config config = { .worker_drain_ms = 600000 };
+    static struct services s;
+    struct err err;
+    struct spawn_opts o = { .argv = sleeper, .uid = PROC_KEEP_USER, .death_signal = SIGKILL };
+    (void)snprintf(config.run_dir, sizeof config.run_dir, "/nonexistent");
+    services_init(&s, &config);
+    (void)signal(SIGTERM, SIG_IGN); /* inherited */
+    cr_assert_eq(proc_spawn(&o, &s.all[SVC_WORKER].pid, &err), 0, "%s", err.text);
+    struct proc_record r = { .pid = s.all[SVC_WORKER].pid };
+    r.start = proc_start_time(r.pid);
+    services_stop(&s, soon);
+    cr_expect_not(proc_alive(&r));
+    cr_expect_eq(s.all[SVC_WORKER].pid, 0);
+}
+
 Test(services, backoff_doubles_up_to_its_maximum)
 {
     int64_t ms = 0, want[] = { 200, 400, 800, 1600, 3200, 6400, 10000, 10000 };
@@ -105,4 +133,21 @@ Test(services, backoff_doubles_up_to_its_maximum)
         ms = backoff_next(ms);
         cr_assert_eq(ms, want[i]);
     }
+}
+
+/* On a host that lacks something by now: what runs, runs. */
+Test(up, that_it_runs_already_is_looked_at_before_the_host)
+{
+    char dir[] = "/tmp/test_up_XXXXXX", path[64];
+    cr_assert_not_null(mkdtemp(dir));
+    (void)snprintf(path, sizeof path, "%s/up.lock", dir);
+    int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    cr_assert(fd >= 0 && flock(fd, LOCK_EX) == 0);
+    setenv("PATH", "/nonexistent", 1); /* no redis-server, no qemu */
+    char *argv[] = { (char *)(uintptr_t) "up", (char *)(uintptr_t) "--detach",
+                     (char *)(uintptr_t) "--home", dir, NULL };
+    struct cli cli = { .home = NULL };
+    cr_expect_eq(cmd_up(&cli, 4, argv), CLI_OK);
+    cr_assert_eq(unlink(path), 0);
+    cr_expect_eq(rmdir(dir), 0, "nothing else was made");
 }
