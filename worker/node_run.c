@@ -48,7 +48,8 @@ static int steps_of(const struct node_job *j, const struct job_command *steps[ST
     return count;
 }
 
-/* A fault of the user's in the archive is a verdict, like files that do not fit. */
+/* A fault of the user's in the archive is a verdict, like files that do not fit. What the store
+ * says is for the log: it names paths of the host. */
 static int open_archive(const struct node_job *j, struct job_file **files, int *n,
                         struct run_facts *facts, struct err *err)
 {
@@ -60,6 +61,10 @@ static int open_archive(const struct node_job *j, struct job_file **files, int *
     if (rc < 0 && err_fault(err->code) == FAULT_USER) {
         (void)snprintf(facts->refused, sizeof facts->refused, "%.190s", err->text);
         return 0;
+    }
+    if (rc < 0) {
+        log_warn("archive not read", "node", j->node->path, "error", err->text);
+        return err_set(err, err->code, "archive: cannot be had now (%s)", err_word(err->code));
     }
     return rc;
 }
