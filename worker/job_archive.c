@@ -27,6 +27,12 @@ void job_files_free(struct job_file *files, int n)
     free(files);
 }
 
+void job_unpacked_done(struct job_unpacked *u)
+{
+    job_files_free(u->files, u->n);
+    *u = (struct job_unpacked){ .n = 0 };
+}
+
 static void *must(void *p)
 {
     if (!p) {

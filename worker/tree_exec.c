@@ -144,7 +144,8 @@ static int run_node(struct lane *l)
                             .session = &l->session,
                             .lease = &l->lease,
                             .abort_fd = l->abort_fd,
-                            .lease_start_us = asked_us };
+                            .lease_start_us = asked_us,
+                            .archive = n->index == 0 ? &x->slot->archive : NULL };
     struct live live;
     if (x->spec->stream && n->leaf) {
         live_start(&live, x->slot->shared->publisher, x->e->claim.job_id, n->index);
@@ -516,6 +517,7 @@ static void run_shared(struct tree_exec *x)
                                 .lease = &l->lease,
                                 .abort_fd = x->slot->abort_fd,
                                 .lease_start_us = node == 0 ? x->lease_start_us : start_us,
+                                .archive = node == 0 ? &x->slot->archive : NULL,
                                 .resume = node > 0 };
         if (node > 0) {
             x->e->branches[node - 1].tries = 1;
