@@ -12,10 +12,10 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/model/branch_result.h"
-#include "common/model/score.h"
 #include "worker/checker.h"
 #include "worker/help_give.h"
 #include "worker/node_run.h"
+#include "worker/tree_sum.h"
 
 #define FORK_WAIT_MS 60000
 #define FREEZE_WAIT_MS 60000
@@ -23,7 +23,8 @@
 #define FULL_AGAIN_MS 200
 #define PLACE_WAIT_MS 50 /* until it is looked again whether a place is free */
 #define TRIES_MAX 3      /* of a node, through faults of ours */
-#define OFFER_LOOK 64    /* ready leaves looked at for other workers */
+#define OUTPUT_HELD_MAX (2 * JOB_TREE_OUTPUT_BYTES_MAX) /* before it is cut */
+#define OFFER_LOOK 64 /* ready leaves looked at for other workers */
 
 struct tree_exec;
 
@@ -58,6 +59,7 @@ struct tree_exec {
     struct help *help;               /* branches that other workers run */
     int64_t leaf_us;                 /* what the leaves that have ended took, together */
     int n_leaves;                    /* how many have */
+    int64_t output_bytes;            /* of the branches that have ended: at most so much is kept */
     struct state *states;            /* tree->n */
     const struct snapshot_row *from; /* what node 0 started from; NULL: a template */
     pthread_mutex_t kept_lock;       /* the entry's rows of kept states */
@@ -419,6 +421,43 @@ static void note_end(struct tree_exec *x, struct lane *l)
     (void)ok;
 }
 
+static bool in_lane(const struct tree_exec *x, int node)
+{
+    for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
+        if (x->lanes[i].busy && x->lanes[i].node == node) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of all branches but those in hand, which are their lanes'. */
+static void cap_outputs(struct tree_exec *x)
+{
+    int n = 0;
+    struct branch_result **ended = calloc((size_t)x->tree->n, sizeof(struct branch_result *));
+    if (!ended) {
+        abort();
+    }
+    for (int i = 1; i < x->tree->n; i++) {
+        if (!in_lane(x, i)) {
+            ended[n++] = &x->e->branches[i - 1];
+        }
+    }
+    (void)branch_results_cap(ended, n, JOB_TREE_OUTPUT_BYTES_MAX);
+    x->output_bytes = JOB_TREE_OUTPUT_BYTES_MAX;
+    free(ended);
+}
+
+/* A tree may have thousands of outputs: they do not all wait for its end. */
+static void count_output(struct tree_exec *x, int node)
+{
+    x->output_bytes += node > 0 ? branch_result_bytes(&x->e->branches[node - 1]) : 0;
+    if (x->output_bytes > OUTPUT_HELD_MAX) {
+        cap_outputs(x);
+    }
+}
+
 static void help_room_of(void *user, int node, struct job_result **ret_r,
                          struct manifest **ret_artifacts)
 {
@@ -436,6 +475,7 @@ static void collect_help(struct tree_exec *x)
         struct branch_result *b = &x->e->branches[node - 1];
         bool ok = true;
         if (end == HELP_RESULT) {
+            count_output(x, node);
             ok = tree_apply(&x->run, node, NODE_ON_END, b->result.verdict);
         } else {
             fresh_result(x, node);
@@ -462,6 +502,7 @@ static void collect_ends(struct tree_exec *x)
             (void)atomic_fetch_sub(&x->slot->shared->extra, 1);
         }
         note_end(x, l);
+        count_output(x, l->node);
     }
     kill_stopped(x);
     release_states(x);
@@ -528,6 +569,7 @@ static void run_shared(struct tree_exec *x)
             rc = checker_run(&job, &l->pool, r, &l->err);
         }
         node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, node));
+        count_output(x, node);
         if (rc < 0) {
             give_up(x, &l->err);
         } else if (l->outcome == NODE_SETTLED) {
@@ -540,66 +582,6 @@ static void run_shared(struct tree_exec *x)
     }
     l->holds = false;
     pool_release(&l->pool, &l->lease);
-}
-
-/* ---- the sum ---- */
-
-static void sum_up(struct tree_exec *x)
-{
-    const struct tree *t = x->tree;
-    struct job_result *r = &x->e->result;
-    struct score score;
-    enum verdict *verdicts = calloc((size_t)t->n, sizeof *verdicts);
-    int32_t *scores = calloc((size_t)t->n, sizeof *scores);
-    if (!verdicts || !scores) {
-        abort();
-    }
-    memcpy(verdicts, x->run.verdicts, (size_t)t->n * sizeof *verdicts);
-    score_tree(t, x->spec->stop, verdicts, scores, &score);
-    for (int i = 1; i < t->n; i++) {
-        struct branch_result *b = &x->e->branches[i - 1];
-        b->score_micro = scores[i];
-        if (b->result.verdict != verdicts[i]) {
-            b->result.verdict = verdicts[i];
-            if (x->run.states[i] == NODE_SKIPPED) {
-                (void)snprintf(b->result.reason, sizeof b->result.reason,
-                               "the set-up it starts from failed");
-            } else if (x->run.states[i] == NODE_CANCELLED) {
-                (void)snprintf(b->result.reason, sizeof b->result.reason,
-                               "stopped after the first failure");
-            }
-        }
-        job_result_take_manifest(&b->result, &b->artifacts);
-        job_result_take_manifest(r, &b->artifacts);
-    }
-    r->tree = (struct result_tree){ .nodes = t->n,
-                                    .leaves = score.leaves,
-                                    .accepted = score.accepted,
-                                    .failed = score.failed,
-                                    .skipped = score.skipped,
-                                    .cancelled = score.cancelled,
-                                    .score_micro = score.micro,
-                                    .first_failed = score.first_failed };
-    bool own = x->run.states[0] == NODE_FAILED; /* its own set-up: judge has said why */
-    r->verdict = score.verdict;
-    if (!own && score.first_failed > 0) {
-        const struct branch_result *b = &x->e->branches[score.first_failed - 1];
-        (void)snprintf(r->reason, sizeof r->reason,
-                       "%d of %d branches not accepted; first %.60s: %s",
-                       score.leaves - score.accepted, score.leaves, b->name_path,
-                       verdict_word(b->result.verdict));
-    }
-    (void)branch_results_cap(x->e->branches, t->n - 1, JOB_TREE_OUTPUT_BYTES_MAX);
-    free(verdicts);
-    free(scores);
-}
-
-static void bill_branches(struct tree_exec *x)
-{
-    for (int i = 1; i < x->tree->n; i++) {
-        struct branch_result *b = &x->e->branches[i - 1];
-        b->billed = branch_result_billed(b, &x->e->result);
-    }
 }
 
 int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot_row *from,
@@ -657,9 +639,9 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
         pool_release(&s->pool, first);
     }
     live_end(&x->live);
+    cap_outputs(x); /* also of what was given up: a cancelled job's is committed */
     if (rc == 0) {
-        sum_up(x);
-        bill_branches(x);
+        tree_sum(&x->run, spec, e);
     }
     for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
         lane_free(&x->lanes[i]);

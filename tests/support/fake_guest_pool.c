@@ -112,7 +112,14 @@ static bool serve(struct fake_pool *p, struct connection *c)
         end_lease(p, c, (int)m.body.release.lease - 1);
         return true;
     }
-    assert(m.which_body == pool_PoolMessage_lease_tag);
+    if (m.which_body == pool_PoolMessage_freeze_tag) {
+        pool_PoolMessage frozen = pool_PoolMessage_init_zero;
+        frozen.id = m.id;
+        frozen.which_body = pool_PoolMessage_freeze_reply_tag;
+        reply(c->fd, &frozen, NULL, 0);
+        return true;
+    }
+    assert(m.which_body == pool_PoolMessage_lease_tag); /* a fork's too: a guest of its own */
     pool_PoolMessage refusal = pool_PoolMessage_init_zero;
     switch (p->mode) {
     case POOL_SILENT:
