@@ -19,10 +19,7 @@
 
 #define FORK_WAIT_MS 60000
 #define FREEZE_WAIT_MS 60000
-#define FULL_PATIENCE_MS 300000 /* how long a fork waits for a host that is full */
-#define FULL_AGAIN_MS 200
 #define PLACE_WAIT_MS 50 /* until it is looked again whether a place is free */
-#define TRIES_MAX 3      /* of a node, through faults of ours */
 #define OUTPUT_HELD_MAX (2 * JOB_TREE_OUTPUT_BYTES_MAX) /* before it is cut */
 #define OFFER_LOOK 64 /* ready leaves looked at for other workers */
 
@@ -38,6 +35,7 @@ struct lane {
     struct session session;
     struct lease lease; /* of the node in hand; after a freeze the state's */
     bool holds;         /* lease is valid */
+    bool leased;        /* the node in hand got a sandbox */
     int node;
     enum node_outcome outcome;
     int rc;
@@ -98,18 +96,14 @@ static void quiet(int fd)
 
 /* ---- in a lane ---- */
 
-/* A host that is full is waited for: nothing else could run there either. */
 static int fork_patiently(struct lane *l, uint64_t from)
 {
-    int64_t until_ms = mono_ms() + FULL_PATIENCE_MS;
-    for (;;) {
-        int rc = pool_fork(&l->pool, from, l->abort_fd, FORK_WAIT_MS, &l->lease, &l->err);
-        if (rc != -ERR_NO_CAPACITY || mono_ms() >= until_ms) {
-            return rc;
-        }
-        struct pollfd p = { .fd = l->abort_fd, .events = POLLIN };
-        (void)poll(&p, 1, FULL_AGAIN_MS);
-    }
+    struct pool_patience patience = { .since_ms = 0 };
+    int rc;
+    do {
+        rc = pool_fork(&l->pool, from, l->abort_fd, FORK_WAIT_MS, &l->lease, &l->err);
+    } while (rc < 0 && pool_again(&l->pool, rc, l->abort_fd, &patience));
+    return rc;
 }
 
 /* The state of the lane's node, frozen: kept before anything starts from it or it ends. */
@@ -130,12 +124,13 @@ static int run_node(struct lane *l)
     const struct tree_node *n = &x->tree->nodes[l->node];
     struct job_result *r = result_of(x, l->node);
     int64_t asked_us = n->index == 0 ? x->lease_start_us : mono_us(), leased_us = x->leased_us;
+    l->leased = n->index == 0;
     if (n->index > 0) {
         int rc = fork_patiently(l, x->states[n->parent].lease.id);
         if (rc < 0) {
             return rc;
         }
-        l->holds = true;
+        l->holds = l->leased = true;
         leased_us = mono_us();
     }
     r->leased_wall_ms = wall_ms();
@@ -403,10 +398,12 @@ static void note_end(struct tree_exec *x, struct lane *l)
         ok = tree_apply(&x->run, l->node, NODE_ON_KILLED, VERDICT_NONE);
     } else if (x->failed) {
         return; /* given up: no more is said about it */
-    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED ||
+    } else if (l->node == 0 || !l->leased || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED ||
                (l->rc == -ERR_UNAVAILABLE && !l->pool.refused)) {
-        give_up(x, &l->err); /* no state to start again from; without vmpool there is none at all */
-    } else if (x->e->branches[l->node - 1].tries < TRIES_MAX) {
+        give_up(x, &l->err); /* no state to start again from, or no sandbox, which says nothing of
+                                the branch; without vmpool there is none at all */
+    } else if (x->e->branches[l->node - 1].tries <
+               x->slot->shared->config->sched_infra_attempts_max) {
         log_info("branch is tried again", "job", x->e->claim.job_id, "node", n->path, "error",
                  l->err.text);
         fresh_result(x, l->node);
@@ -623,6 +620,10 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
             run_shared(x);
         } else {
             run_tree(x);
+        }
+        if (l->holds) { /* no thread could be had for node 0 */
+            l->holds = false;
+            pool_release(&l->pool, &l->lease);
         }
         help_free(x->help); /* before the states that it may be writing go */
         x->help = NULL;

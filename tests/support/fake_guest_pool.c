@@ -150,6 +150,16 @@ static bool serve(struct fake_pool *p, struct connection *c)
                                                .text = "template: still loading after its time" };
         reply(c->fd, &refusal, NULL, 0);
         return true;
+    case POOL_LATE_FORKS:
+        if (m.body.lease.fork_of == 0 || p->refusals++ >= 3) {
+            lease(p, c, m.id);
+            return true;
+        }
+        refusal.id = m.id;
+        refusal.which_body = pool_PoolMessage_error_tag;
+        refusal.body.error = (pool_PoolError){ .code = "unavailable", .text = "not now" };
+        reply(c->fd, &refusal, NULL, 0);
+        return true;
     case POOL_CLOSES:
         p->mode = POOL_GOOD;
         return false;

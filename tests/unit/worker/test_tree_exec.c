@@ -1,8 +1,11 @@
 /* A job's tree in a slot, with a played vmpool: what of it is bounded, waited for and given back.
  */
 #include <criterion/criterion.h>
+#include <dlfcn.h>
+#include <errno.h>
 #include <malloc.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +17,7 @@
 #include "tests/support/fake_guest_pool.h"
 #include "worker/tree_exec.h"
 
-#define WAIT_MS 60000
+#define WAIT_MS 20000
 
 static char dir[40];
 static struct err err;
@@ -23,6 +26,15 @@ static struct config config;
 static struct slot_shared shared;
 static struct slot slot;
 static struct commit_entry *entry;
+static atomic_bool no_threads; /* as when the host has no more */
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*start)(void *arg),
+                   void *arg)
+{
+    int (*real)(pthread_t * t, const pthread_attr_t *a, void *(*s)(void *), void *x);
+    *(void **)&real = dlsym(RTLD_NEXT, "pthread_create");
+    return atomic_load(&no_threads) ? EAGAIN : real(thread, attr, start, arg);
+}
 
 static void set_up(void)
 {
@@ -58,13 +70,18 @@ static void start_pool(enum fake_pool_mode mode)
     cr_assert_eq(pool_client_init(&slot.pool, config.vmpool_socket, &err), 0);
 }
 
-static int run(const char *json)
+static struct lease first(void)
 {
-    struct job_spec *spec;
     struct lease lease;
-    cr_assert_eq(job_parse(json, strlen(json), &spec, &err), 0, "%s", err.text);
     cr_assert_eq(pool_lease(&slot.pool, "python", false, slot.abort_fd, WAIT_MS, &lease, &err), 0,
                  "%s", err.text);
+    return lease;
+}
+
+static int run(const char *json, struct lease lease)
+{
+    struct job_spec *spec;
+    cr_assert_eq(job_parse(json, strlen(json), &spec, &err), 0, "%s", err.text);
     int64_t now_us = mono_us();
     int rc = tree_exec(&slot, spec, NULL, &lease, now_us, now_us, entry, &err);
     job_spec_free(spec);
@@ -117,7 +134,7 @@ Test(tree_exec, outputs_are_bounded_before_the_end_and_of_a_job_that_is_given_up
     }
     cr_assert_eq(buf_add_str(&json, "{\"command\":[\"sleep\",\"600000\"]}]}", &err), 0);
     cr_assert_eq(pthread_create(&thread, NULL, give_up, &late), 0);
-    cr_expect_eq(run(json.data), -ERR_STALE, "%s", err.text);
+    cr_expect_eq(run(json.data, first()), -ERR_STALE, "%s", err.text);
     (void)pthread_join(thread, NULL);
     for (int i = 0; i < entry->n_branches; i++) {
         kept += branch_result_bytes(&entry->branches[i]);
@@ -126,4 +143,42 @@ Test(tree_exec, outputs_are_bounded_before_the_end_and_of_a_job_that_is_given_up
     cr_expect_eq(kept, JOB_TREE_OUTPUT_BYTES_MAX);
     cr_expect_gt(cut, 0);
     cr_expect_lt(late, before + (100 << 20), "%zu MiB were held", (late - before) >> 20);
+}
+
+/* ---- faults of ours ---- */
+
+#define TWO                                                                                        \
+    "{\"template\":\"python\",\"command\":[\"echo\",\"x\"],\"parallel\":1,\"branches\":[{},{}]}"
+
+/* vmpool says no for a moment: that is no try of the branch. */
+Test(tree_exec, a_fork_that_is_refused_is_waited_for)
+{
+    start_pool(POOL_LATE_FORKS);
+    cr_expect_eq(run(TWO, first()), 0, "%s", err.text);
+    cr_expect_eq(entry->result.verdict, VERDICT_ACCEPTED, "%s", entry->result.reason);
+    cr_expect_eq(entry->branches[0].tries, 1);
+    cr_expect_eq(entry->branches[1].tries, 1);
+}
+
+Test(tree_exec, a_branch_that_breaks_is_tried_as_often_as_configured)
+{
+    start_pool(POOL_GOOD);
+    cr_expect_eq(run("{\"template\":\"python\",\"command\":[\"echo\",\"x\"],\"parallel\":1,"
+                     "\"branches\":[{},{"
+                     "\"command\":[\"die\"]}]}",
+                     first()),
+                 0, "%s", err.text);
+    cr_expect_eq(entry->branches[0].result.verdict, VERDICT_ACCEPTED);
+    cr_expect_eq(entry->branches[1].result.verdict, VERDICT_INFRA_ERROR);
+    cr_expect_eq(entry->branches[1].tries, 2);
+}
+
+Test(tree_exec, without_threads_the_machine_is_given_back)
+{
+    start_pool(POOL_GOOD);
+    struct lease lease = first();
+    atomic_store(&no_threads, true);
+    cr_expect_eq(run(TWO, lease), -ERR_SYS, "%s", err.text);
+    atomic_store(&no_threads, false);
+    await(fake_pool_releases, 1);
 }
