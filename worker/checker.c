@@ -1,15 +1,12 @@
 #include "worker/checker.h"
 
 #include <assert.h>
-#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "common/base/clock.h"
 
 #define LEASE_WAIT_MS 60000
-#define FULL_PATIENCE_MS 300000 /* as long as a fork waits for a host that is full */
-#define LEASE_AGAIN_MS 200
 #define STEPS_MAX JOB_SETUP_STEPS_MAX
 #define GIVEN_FILES 4 /* input, output, answer, feedback/ */
 
@@ -51,15 +48,12 @@ static void judge_error(struct job_result *r, const char *why)
 static int lease_patiently(const struct node_job *j, struct pool_client *pool,
                            const char *template_name, struct lease *ret_lease, struct err *err)
 {
-    int64_t until_ms = mono_ms() + FULL_PATIENCE_MS;
-    for (;;) {
-        int rc = pool_lease(pool, template_name, true, j->abort_fd, LEASE_WAIT_MS, ret_lease, err);
-        if (rc != -ERR_NO_CAPACITY || mono_ms() >= until_ms) {
-            return rc;
-        }
-        struct pollfd p = { .fd = j->abort_fd, .events = POLLIN };
-        (void)poll(&p, 1, LEASE_AGAIN_MS);
-    }
+    struct pool_patience patience = { .since_ms = 0 };
+    int rc;
+    do {
+        rc = pool_lease(pool, template_name, true, j->abort_fd, LEASE_WAIT_MS, ret_lease, err);
+    } while (rc < 0 && pool_again(pool, rc, j->abort_fd, &patience));
+    return rc;
 }
 
 static void clamp_memory(struct job_command *c, const struct lease *lease)

@@ -27,6 +27,12 @@ void job_files_free(struct job_file *files, int n)
     free(files);
 }
 
+void job_unpacked_done(struct job_unpacked *u)
+{
+    job_files_free(u->files, u->n);
+    *u = (struct job_unpacked){ .n = 0 };
+}
+
 static void *must(void *p)
 {
     if (!p) {
@@ -142,8 +148,8 @@ static int on_data(void *arg, const void *data, size_t n, struct err *err)
     return 0;
 }
 
-/* What came over the wire was checked at submission; that an object is away is the user's doing
- * only when the store says so. */
+/* What the job names was there when it was submitted, and a sweep keeps it: whatever the store says
+ * against it now is no fault of the user's. */
 static int open_object(const struct job_archive *a, struct object_store *objects, int *ret_fd,
                        struct err *err)
 {
@@ -153,8 +159,8 @@ static int open_object(const struct job_archive *a, struct object_store *objects
     }
     int rc = object_id_parse(&id, a->object, err);
     rc = rc < 0 ? rc : object_open(objects, &id, true, ret_fd, err);
-    if (rc < 0 && rc != -ERR_NOT_FOUND && err_fault(-rc) == FAULT_USER) {
-        err->code = ERR_INTERNAL;
+    if (rc < 0 && err_fault(-rc) == FAULT_USER) {
+        err->code = ERR_UNAVAILABLE;
     }
     return rc < 0 ? err_prefix(err, "archive") : 0;
 }

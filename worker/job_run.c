@@ -14,6 +14,7 @@
 #include "common/model/secrets.h"
 #include "worker/cancel.h"
 #include "worker/checker.h"
+#include "worker/claim_archive.h"
 #include "worker/claim_spec.h"
 #include "worker/node_run.h"
 #include "worker/shared_run.h"
@@ -120,9 +121,19 @@ static void keep_leaf(struct slot *s, const struct node_job *job, enum node_outc
     }
 }
 
-/* Everything between claim and verdict. 0: e->result is complete; else the attempt failed. */
-static int run(struct slot *s, struct job_spec *spec, bool saturated, struct commit_entry *e,
-               struct moments *m, struct err *err)
+/* The attempt failed, and none of the job's code has run. */
+static int no_machine(const struct slot *s, struct commit_entry *e, int rc)
+{
+    bool may_pass = err_retryable(-rc) || rc == -ERR_STALE;
+    e->cause = atomic_load(&s->shared->stopping) ? RETRY_GIVEN_BACK
+               : may_pass                        ? RETRY_NO_SANDBOX
+                                                 : RETRY_BROKEN;
+    return rc;
+}
+
+/* From the lease to the verdict. */
+static int run_leased(struct slot *s, struct job_spec *spec, bool saturated, struct commit_entry *e,
+                      struct moments *m, struct err *err)
 {
     struct job_result *r = &e->result;
     if (spec->isolation == ISOLATION_SHARED && spec->tree->n == 1) {
@@ -139,11 +150,7 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
     rc = rc < 0 ? rc
                 : lease_patiently(s, &s->pool, spec->template_name, from, saturated, &lease, err);
     if (rc < 0) {
-        bool may_pass = err_retryable(-rc) || rc == -ERR_STALE;
-        e->cause = atomic_load(&s->shared->stopping) ? RETRY_GIVEN_BACK
-                   : may_pass                        ? RETRY_NO_SANDBOX
-                                                     : RETRY_BROKEN;
-        return rc;
+        return no_machine(s, e, rc);
     }
     if (from) {
         warm_used(s->shared->warm, e->claim.tenant, spec->template_name);
@@ -172,6 +179,7 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
                             .lease = &lease,
                             .abort_fd = s->abort_fd,
                             .lease_start_us = lease_start_us,
+                            .archive = &s->archive,
                             .live = spec->stream ? &live : NULL };
     struct artifact_set set;
     enum node_outcome outcome;
@@ -190,6 +198,16 @@ static int run(struct slot *s, struct job_spec *spec, bool saturated, struct com
     }
     node_store(&job, e->claim.job_id, &set, &e->artifacts);
     job_result_take_manifest(r, &e->artifacts);
+    return rc;
+}
+
+/* Everything between claim and verdict. 0: e->result is complete; else the attempt failed. */
+static int run(struct slot *s, struct job_spec *spec, bool saturated, struct commit_entry *e,
+               struct moments *m, struct err *err)
+{
+    int rc = claim_archive(s, spec, err);
+    rc = rc < 0 ? no_machine(s, e, rc) : run_leased(s, spec, saturated, e, m, err);
+    job_unpacked_done(&s->archive);
     return rc;
 }
 

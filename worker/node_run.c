@@ -6,7 +6,6 @@
 
 #include "common/base/clock.h"
 #include "common/base/log.h"
-#include "worker/job_archive.h"
 #include "worker/judge.h"
 #include "worker/node_artifacts.h"
 
@@ -48,22 +47,6 @@ static int steps_of(const struct node_job *j, const struct job_command *steps[ST
     return count;
 }
 
-/* A fault of the user's in the archive is a verdict, like files that do not fit. */
-static int open_archive(const struct node_job *j, struct job_file **files, int *n,
-                        struct run_facts *facts, struct err *err)
-{
-    const struct job_archive *a = j->node->archive;
-    if (!a || !a->present) {
-        return 0;
-    }
-    int rc = job_archive_files(a, j->shared->objects, files, n, err);
-    if (rc < 0 && err_fault(err->code) == FAULT_USER) {
-        (void)snprintf(facts->refused, sizeof facts->refused, "%.190s", err->text);
-        return 0;
-    }
-    return rc;
-}
-
 static void take_artifacts(const struct node_job *j, struct artifact_set *set, struct job_result *r)
 {
     struct err err = { 0 };
@@ -103,8 +86,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
     struct job_spec view = view_of(j);
     struct run_facts setup = { .stop = STOP_NONE }, main_run = { .stop = STOP_NONE };
     struct run_result before = { .present = false };
-    struct job_file *unpacked = NULL;
-    int n_unpacked = 0;
+    bool asked = !j->archive || !j->archive->refused[0];
     artifacts_init(ret_artifacts);
     r->limits = view.command.limits;
     struct session_job job = { .channel_fd = j->lease->channel_fd,
@@ -123,17 +105,20 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .lease_start_us = j->lease_start_us,
                                .live = j->live,
                                .times = &session_times_default };
-    int rc = open_archive(j, &unpacked, &n_unpacked, &main_run, err);
-    bool asked = rc == 0 && !main_run.refused[0]; /* else session is as an earlier job left it */
-    if (asked) {
-        job.more_files = unpacked;
-        job.n_more_files = n_unpacked;
+    int rc = 0;
+    if (!asked) { /* session is as an earlier job left it */
+        memcpy(main_run.refused, j->archive->refused, sizeof main_run.refused);
+    } else {
+        job.more_files = j->archive ? j->archive->files : NULL;
+        job.n_more_files = j->archive ? j->archive->n : 0;
         rc = session_run(j->session, &job, r, &before, &setup, &main_run, err);
         if (rc == 0) {
             take_artifacts(j, ret_artifacts, r);
         }
     }
-    job_files_free(unpacked, n_unpacked);
+    if (j->archive) {
+        job_unpacked_done(j->archive);
+    }
     if (rc == 0) {
         int last =
             asked && j->session->failed_step >= 0 ? j->session->failed_step : job.n_steps - 1;

@@ -22,10 +22,11 @@ struct node_job {
     struct session *session;
     const struct lease *lease;
     int abort_fd;
-    int64_t lease_start_us; /* mono */
-    struct live *live;      /* or NULL */
-    bool cell;              /* in the container of a shared machine that is ready for it */
-    bool resume;            /* in the sandbox that an earlier node of the job has left */
+    int64_t lease_start_us;       /* mono */
+    struct live *live;            /* or NULL */
+    struct job_unpacked *archive; /* goes before the node's files; used up. NULL: none */
+    bool cell;                    /* in the container of a shared machine that is ready for it */
+    bool resume;                  /* in the sandbox that an earlier node of the job has left */
 };
 
 /* Fills r and *ret_artifacts (initialised in every case; to be stored when the sandbox is gone). An

@@ -17,6 +17,10 @@
 
 #define LEASE_FDS_MAX 2
 
+#define FULL_PATIENCE_MS 300000
+#define REFUSED_PATIENCE_MS 30000
+#define AGAIN_MS 200
+
 static_assert(sizeof(((pool_LeaseReply *)0)->snapshot) <= sizeof(((struct lease *)0)->snapshot),
               "pool.options");
 static_assert(sizeof(((pool_KeepReply *)0)->id) == sizeof(((struct pool_kept *)0)->id) &&
@@ -285,6 +289,25 @@ int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t time
     return rc < 0 ? rc
                   : ask(c, &m, abort_fd, mono_ms() + timeout_ms,
                         (struct answer){ .lease = ret_lease }, err);
+}
+
+bool pool_again(const struct pool_client *c, int rc, int abort_fd, struct pool_patience *p)
+{
+    int64_t now_ms = mono_ms();
+    if (p->since_ms == 0) {
+        *p = (struct pool_patience){ .since_ms = now_ms, .again_ms = AGAIN_MS };
+    }
+    bool refused = rc < 0 && c->refused && err_retryable(-rc);
+    int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
+                          : refused              ? REFUSED_PATIENCE_MS
+                                                 : 0;
+    if (now_ms - p->since_ms >= patience_ms) {
+        return false;
+    }
+    struct pollfd fd = { .fd = abort_fd, .events = POLLIN };
+    (void)poll(&fd, 1, rc == -ERR_NO_CAPACITY ? AGAIN_MS : p->again_ms);
+    p->again_ms *= rc == -ERR_NO_CAPACITY ? 1 : 2;
+    return true;
 }
 
 int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd, int64_t timeout_ms,

@@ -41,6 +41,15 @@ MUST_CHECK int pool_lease(struct pool_client *c, const char *template_name, bool
  * reconnecting. */
 MUST_CHECK int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t timeout_ms,
                          struct lease *ret_lease, struct err *err);
+/* For a job that is under way and needs one more sandbox: after pool_lease or pool_fork ended with
+ * rc, is it to be tried again? Waits first, less when abort_fd (-1: none) is readable; the next
+ * try says so. A host that is full is waited for up to 5 min, one that says no for another reason
+ * that may pass up to 30 s, with growing pauses. */
+struct pool_patience {
+    int64_t since_ms; /* 0: begins */
+    int again_ms;
+};
+bool pool_again(const struct pool_client *c, int rc, int abort_fd, struct pool_patience *p);
 /* Freeze the lease's sandbox: it stands still until it is released; its channel must stay open and
  * is of no more use. -ERR_UNSUPPORTED, -ERR_TOO_LARGE: this host's engine cannot. */
 MUST_CHECK int pool_freeze(struct pool_client *c, const struct lease *lease, int abort_fd,

@@ -134,6 +134,7 @@ int shared_run(struct slot *s, struct job_spec *spec, bool saturated, lease_fn *
                             .abort_fd = s->abort_fd,
                             .lease_start_us = start_us,
                             .live = spec->stream ? &live : NULL,
+                            .archive = &s->archive,
                             .resume = true,
                             .cell = true };
     struct artifact_set set;

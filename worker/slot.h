@@ -2,7 +2,7 @@
  *
  * A slot claims only with a connection to vmpool and a place in the committer's queue, so that a
  * worker which cannot work does not take jobs from one that can. Between claim and lease is nothing
- * but the parsing of the spec. */
+ * but the parsing of the spec, and the archive of a job that has one. */
 #pragma once
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,6 +13,7 @@
 #include "worker/commit.h"
 #include "worker/hot.h"
 #include "worker/inflight.h"
+#include "worker/job_archive.h"
 #include "worker/kept.h"
 #include "worker/pool_client.h"
 #include "worker/session.h"
@@ -57,8 +58,9 @@ struct slot {
     struct queue queue; /* claims */
     struct pool_client pool;
     struct session session;
-    int abort_fd;     /* eventfd: the job in hand is to be given up */
-    bool holds_place; /* in the committer's queue */
+    struct job_unpacked archive; /* of the job in hand, until its machine has it */
+    int abort_fd;                /* eventfd: the job in hand is to be given up */
+    bool holds_place;            /* in the committer's queue */
 };
 
 /* Connects (Redis) and starts the thread. s is zeroed memory that stays until slot_join. */

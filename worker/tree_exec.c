@@ -12,18 +12,16 @@
 #include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/model/branch_result.h"
-#include "common/model/score.h"
 #include "worker/checker.h"
 #include "worker/help_give.h"
 #include "worker/node_run.h"
+#include "worker/tree_sum.h"
 
 #define FORK_WAIT_MS 60000
 #define FREEZE_WAIT_MS 60000
-#define FULL_PATIENCE_MS 300000 /* how long a fork waits for a host that is full */
-#define FULL_AGAIN_MS 200
 #define PLACE_WAIT_MS 50 /* until it is looked again whether a place is free */
-#define TRIES_MAX 3      /* of a node, through faults of ours */
-#define OFFER_LOOK 64    /* ready leaves looked at for other workers */
+#define OUTPUT_HELD_MAX (2 * JOB_TREE_OUTPUT_BYTES_MAX) /* before it is cut */
+#define OFFER_LOOK 64 /* ready leaves looked at for other workers */
 
 struct tree_exec;
 
@@ -37,6 +35,7 @@ struct lane {
     struct session session;
     struct lease lease; /* of the node in hand; after a freeze the state's */
     bool holds;         /* lease is valid */
+    bool leased;        /* the node in hand got a sandbox */
     int node;
     enum node_outcome outcome;
     int rc;
@@ -58,6 +57,7 @@ struct tree_exec {
     struct help *help;               /* branches that other workers run */
     int64_t leaf_us;                 /* what the leaves that have ended took, together */
     int n_leaves;                    /* how many have */
+    int64_t output_bytes;            /* of the branches that have ended: at most so much is kept */
     struct state *states;            /* tree->n */
     const struct snapshot_row *from; /* what node 0 started from; NULL: a template */
     pthread_mutex_t kept_lock;       /* the entry's rows of kept states */
@@ -96,18 +96,14 @@ static void quiet(int fd)
 
 /* ---- in a lane ---- */
 
-/* A host that is full is waited for: nothing else could run there either. */
 static int fork_patiently(struct lane *l, uint64_t from)
 {
-    int64_t until_ms = mono_ms() + FULL_PATIENCE_MS;
-    for (;;) {
-        int rc = pool_fork(&l->pool, from, l->abort_fd, FORK_WAIT_MS, &l->lease, &l->err);
-        if (rc != -ERR_NO_CAPACITY || mono_ms() >= until_ms) {
-            return rc;
-        }
-        struct pollfd p = { .fd = l->abort_fd, .events = POLLIN };
-        (void)poll(&p, 1, FULL_AGAIN_MS);
-    }
+    struct pool_patience patience = { .since_ms = 0 };
+    int rc;
+    do {
+        rc = pool_fork(&l->pool, from, l->abort_fd, FORK_WAIT_MS, &l->lease, &l->err);
+    } while (rc < 0 && pool_again(&l->pool, rc, l->abort_fd, &patience));
+    return rc;
 }
 
 /* The state of the lane's node, frozen: kept before anything starts from it or it ends. */
@@ -128,12 +124,13 @@ static int run_node(struct lane *l)
     const struct tree_node *n = &x->tree->nodes[l->node];
     struct job_result *r = result_of(x, l->node);
     int64_t asked_us = n->index == 0 ? x->lease_start_us : mono_us(), leased_us = x->leased_us;
+    l->leased = n->index == 0;
     if (n->index > 0) {
         int rc = fork_patiently(l, x->states[n->parent].lease.id);
         if (rc < 0) {
             return rc;
         }
-        l->holds = true;
+        l->holds = l->leased = true;
         leased_us = mono_us();
     }
     r->leased_wall_ms = wall_ms();
@@ -144,7 +141,8 @@ static int run_node(struct lane *l)
                             .session = &l->session,
                             .lease = &l->lease,
                             .abort_fd = l->abort_fd,
-                            .lease_start_us = asked_us };
+                            .lease_start_us = asked_us,
+                            .archive = n->index == 0 ? &x->slot->archive : NULL };
     struct live live;
     if (x->spec->stream && n->leaf) {
         live_start(&live, x->slot->shared->publisher, x->e->claim.job_id, n->index);
@@ -400,10 +398,12 @@ static void note_end(struct tree_exec *x, struct lane *l)
         ok = tree_apply(&x->run, l->node, NODE_ON_KILLED, VERDICT_NONE);
     } else if (x->failed) {
         return; /* given up: no more is said about it */
-    } else if (l->node == 0 || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED ||
+    } else if (l->node == 0 || !l->leased || l->rc == -ERR_NOT_FOUND || l->rc == -ERR_UNSUPPORTED ||
                (l->rc == -ERR_UNAVAILABLE && !l->pool.refused)) {
-        give_up(x, &l->err); /* no state to start again from; without vmpool there is none at all */
-    } else if (x->e->branches[l->node - 1].tries < TRIES_MAX) {
+        give_up(x, &l->err); /* no state to start again from, or no sandbox, which says nothing of
+                                the branch; without vmpool there is none at all */
+    } else if (x->e->branches[l->node - 1].tries <
+               x->slot->shared->config->sched_infra_attempts_max) {
         log_info("branch is tried again", "job", x->e->claim.job_id, "node", n->path, "error",
                  l->err.text);
         fresh_result(x, l->node);
@@ -416,6 +416,43 @@ static void note_end(struct tree_exec *x, struct lane *l)
     }
     assert(ok);
     (void)ok;
+}
+
+static bool in_lane(const struct tree_exec *x, int node)
+{
+    for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
+        if (x->lanes[i].busy && x->lanes[i].node == node) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Of all branches but those in hand, which are their lanes'. */
+static void cap_outputs(struct tree_exec *x)
+{
+    int n = 0;
+    struct branch_result **ended = calloc((size_t)x->tree->n, sizeof(struct branch_result *));
+    if (!ended) {
+        abort();
+    }
+    for (int i = 1; i < x->tree->n; i++) {
+        if (!in_lane(x, i)) {
+            ended[n++] = &x->e->branches[i - 1];
+        }
+    }
+    (void)branch_results_cap(ended, n, JOB_TREE_OUTPUT_BYTES_MAX);
+    x->output_bytes = JOB_TREE_OUTPUT_BYTES_MAX;
+    free(ended);
+}
+
+/* A tree may have thousands of outputs: they do not all wait for its end. */
+static void count_output(struct tree_exec *x, int node)
+{
+    x->output_bytes += node > 0 ? branch_result_bytes(&x->e->branches[node - 1]) : 0;
+    if (x->output_bytes > OUTPUT_HELD_MAX) {
+        cap_outputs(x);
+    }
 }
 
 static void help_room_of(void *user, int node, struct job_result **ret_r,
@@ -435,6 +472,7 @@ static void collect_help(struct tree_exec *x)
         struct branch_result *b = &x->e->branches[node - 1];
         bool ok = true;
         if (end == HELP_RESULT) {
+            count_output(x, node);
             ok = tree_apply(&x->run, node, NODE_ON_END, b->result.verdict);
         } else {
             fresh_result(x, node);
@@ -461,6 +499,7 @@ static void collect_ends(struct tree_exec *x)
             (void)atomic_fetch_sub(&x->slot->shared->extra, 1);
         }
         note_end(x, l);
+        count_output(x, l->node);
     }
     kill_stopped(x);
     release_states(x);
@@ -516,6 +555,7 @@ static void run_shared(struct tree_exec *x)
                                 .lease = &l->lease,
                                 .abort_fd = x->slot->abort_fd,
                                 .lease_start_us = node == 0 ? x->lease_start_us : start_us,
+                                .archive = node == 0 ? &x->slot->archive : NULL,
                                 .resume = node > 0 };
         if (node > 0) {
             x->e->branches[node - 1].tries = 1;
@@ -526,6 +566,7 @@ static void run_shared(struct tree_exec *x)
             rc = checker_run(&job, &l->pool, r, &l->err);
         }
         node_store(&job, x->e->claim.job_id, &set, artifacts_of(x, node));
+        count_output(x, node);
         if (rc < 0) {
             give_up(x, &l->err);
         } else if (l->outcome == NODE_SETTLED) {
@@ -538,66 +579,6 @@ static void run_shared(struct tree_exec *x)
     }
     l->holds = false;
     pool_release(&l->pool, &l->lease);
-}
-
-/* ---- the sum ---- */
-
-static void sum_up(struct tree_exec *x)
-{
-    const struct tree *t = x->tree;
-    struct job_result *r = &x->e->result;
-    struct score score;
-    enum verdict *verdicts = calloc((size_t)t->n, sizeof *verdicts);
-    int32_t *scores = calloc((size_t)t->n, sizeof *scores);
-    if (!verdicts || !scores) {
-        abort();
-    }
-    memcpy(verdicts, x->run.verdicts, (size_t)t->n * sizeof *verdicts);
-    score_tree(t, x->spec->stop, verdicts, scores, &score);
-    for (int i = 1; i < t->n; i++) {
-        struct branch_result *b = &x->e->branches[i - 1];
-        b->score_micro = scores[i];
-        if (b->result.verdict != verdicts[i]) {
-            b->result.verdict = verdicts[i];
-            if (x->run.states[i] == NODE_SKIPPED) {
-                (void)snprintf(b->result.reason, sizeof b->result.reason,
-                               "the set-up it starts from failed");
-            } else if (x->run.states[i] == NODE_CANCELLED) {
-                (void)snprintf(b->result.reason, sizeof b->result.reason,
-                               "stopped after the first failure");
-            }
-        }
-        job_result_take_manifest(&b->result, &b->artifacts);
-        job_result_take_manifest(r, &b->artifacts);
-    }
-    r->tree = (struct result_tree){ .nodes = t->n,
-                                    .leaves = score.leaves,
-                                    .accepted = score.accepted,
-                                    .failed = score.failed,
-                                    .skipped = score.skipped,
-                                    .cancelled = score.cancelled,
-                                    .score_micro = score.micro,
-                                    .first_failed = score.first_failed };
-    bool own = x->run.states[0] == NODE_FAILED; /* its own set-up: judge has said why */
-    r->verdict = score.verdict;
-    if (!own && score.first_failed > 0) {
-        const struct branch_result *b = &x->e->branches[score.first_failed - 1];
-        (void)snprintf(r->reason, sizeof r->reason,
-                       "%d of %d branches not accepted; first %.60s: %s",
-                       score.leaves - score.accepted, score.leaves, b->name_path,
-                       verdict_word(b->result.verdict));
-    }
-    (void)branch_results_cap(x->e->branches, t->n - 1, JOB_TREE_OUTPUT_BYTES_MAX);
-    free(verdicts);
-    free(scores);
-}
-
-static void bill_branches(struct tree_exec *x)
-{
-    for (int i = 1; i < x->tree->n; i++) {
-        struct branch_result *b = &x->e->branches[i - 1];
-        b->billed = branch_result_billed(b, &x->e->result);
-    }
 }
 
 int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot_row *from,
@@ -640,6 +621,10 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
         } else {
             run_tree(x);
         }
+        if (l->holds) { /* no thread could be had for node 0 */
+            l->holds = false;
+            pool_release(&l->pool, &l->lease);
+        }
         help_free(x->help); /* before the states that it may be writing go */
         x->help = NULL;
         for (int i = 0; i < x->tree->n; i++) { /* what a given-up tree still holds */
@@ -655,9 +640,9 @@ int tree_exec(struct slot *s, const struct job_spec *spec, const struct snapshot
         pool_release(&s->pool, first);
     }
     live_end(&x->live);
+    cap_outputs(x); /* also of what was given up: a cancelled job's is committed */
     if (rc == 0) {
-        sum_up(x);
-        bill_branches(x);
+        tree_sum(&x->run, spec, e);
     }
     for (int i = 0; i < JOB_PARALLEL_MAX; i++) {
         lane_free(&x->lanes[i]);

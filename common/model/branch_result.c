@@ -92,14 +92,14 @@ int64_t branch_result_bytes(const struct branch_result *b)
     return n;
 }
 
-/* The most that one of n amounts may be so that together they are at most max: those below it stay
- * whole, what they leave is for the others. Sorts sizes. */
 static int by_size(const void *a, const void *b)
 {
     int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
     return x < y ? -1 : x > y;
 }
 
+/* The most that one of n amounts may be so that together they are at most max: those below it stay
+ * whole, what they leave is for the others. Sorts sizes. */
 static int64_t level(int64_t *sizes, int n, int64_t max)
 {
     qsort(sizes, (size_t)n, sizeof *sizes, by_size);
@@ -110,6 +110,25 @@ static int64_t level(int64_t *sizes, int n, int64_t max)
         max -= sizes[i];
     }
     return INT64_MAX;
+}
+
+/* Amounts become what is kept of each. What is left of the division goes to the first of those that
+ * are cut, a byte each: so together they are max, and who comes later finds what he would have
+ * found at once. */
+static void share(int64_t *sizes, int n, int64_t max)
+{
+    cleanup_free int64_t *sorted = job_new_array((size_t)n, sizeof *sorted);
+    memcpy(sorted, sizes, (size_t)n * sizeof *sorted);
+    int64_t each = level(sorted, n, max), left = max;
+    for (int i = 0; i < n; i++) {
+        left -= sizes[i] < each ? sizes[i] : each;
+    }
+    for (int i = 0; i < n; i++) {
+        if (sizes[i] > each) {
+            sizes[i] = each + (left > 0);
+            left -= left > 0;
+        }
+    }
 }
 
 /* Keep `keep` bytes: the first half of them and the last. */
@@ -139,33 +158,30 @@ static int64_t cut_stream(struct stream_result *s, int64_t keep)
 static int64_t cut_branch(struct branch_result *b, int64_t max)
 {
     struct stream_result *s[STREAMS];
-    int64_t sizes[STREAMS], cut = 0;
+    int64_t keep[STREAMS], cut = 0;
     streams_of(b, s);
     for (int i = 0; i < STREAMS; i++) {
-        sizes[i] = stream_bytes(s[i]);
+        keep[i] = stream_bytes(s[i]);
     }
-    int64_t each = level(sizes, STREAMS, max);
+    share(keep, STREAMS, max);
     for (int i = 0; i < STREAMS; i++) {
-        cut += cut_stream(s[i], each);
+        cut += cut_stream(s[i], keep[i]);
     }
     return cut;
 }
 
-int64_t branch_results_cap(struct branch_result *b, int n, int64_t max_bytes)
+int64_t branch_results_cap(struct branch_result *const *b, int n, int64_t max_bytes)
 {
     assert(n >= 0 && max_bytes >= 0);
-    int64_t total = 0, cut = 0;
-    cleanup_free int64_t *sizes = job_new_array((size_t)n, sizeof *sizes);
+    int64_t cut = 0;
+    cleanup_free int64_t *keep = job_new_array((size_t)n, sizeof *keep);
     for (int i = 0; i < n; i++) {
-        total += sizes[i] = branch_result_bytes(&b[i]);
+        keep[i] = branch_result_bytes(b[i]);
     }
-    if (total <= max_bytes) {
-        return 0;
-    }
-    int64_t each = level(sizes, n, max_bytes);
+    share(keep, n, max_bytes);
     for (int i = 0; i < n; i++) {
-        if (branch_result_bytes(&b[i]) > each) {
-            cut += cut_branch(&b[i], each);
+        if (branch_result_bytes(b[i]) > keep[i]) {
+            cut += cut_branch(b[i], keep[i]);
         }
     }
     return cut;

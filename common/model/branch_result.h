@@ -40,8 +40,8 @@ bool branch_result_billed(const struct branch_result *b, const struct job_result
 void job_result_take_manifest(struct job_result *r, const struct manifest *m);
 
 /* Cut so that all output of b[0..n) together is at most max bytes: an amount per branch is found
- * such that those below it stay whole. Deterministic; may be called again when more has come, and
- * gives the same in the end. Returns how many bytes were cut this time. */
-int64_t branch_results_cap(struct branch_result *b, int n, int64_t max_bytes);
+ * such that those below it stay whole. Deterministic; may be called again when more has come (with
+ * the same max), and gives the same in the end. Returns how many bytes were cut this time. */
+int64_t branch_results_cap(struct branch_result *const *b, int n, int64_t max_bytes);
 /* Bytes of output kept. */
 int64_t branch_result_bytes(const struct branch_result *b);

@@ -13,7 +13,8 @@
 #include "common/base/config.h"
 
 enum retry_cause {
-    RETRY_NO_SANDBOX,  /* the lease failed, or a large job's spec could not be read: a wait */
+    RETRY_NO_SANDBOX,  /* the lease failed, or a large job's spec or an archive could not be
+                          read: a wait */
     RETRY_BROKEN,      /* the attempt failed after the lease, or can never get one: a fault */
     RETRY_WORKER_LOST, /* its claim expired: a fault */
     RETRY_GIVEN_BACK,  /* the worker ends in good order: neither, and no delay */

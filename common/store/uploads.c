@@ -21,7 +21,7 @@ static const struct statement check_upload = {
     "SELECT size_bytes FROM uploads WHERE tenant = $1 AND sha256 = $2 AND expires_at > "
     "clock_timestamp()"
     " UNION ALL SELECT a.size_bytes FROM artifacts a JOIN jobs j ON j.id = a.job_id"
-    "  WHERE a.sha256 = $2 AND j.tenant = $1 LIMIT 1"
+    "  WHERE a.sha256 = $2 AND a.stored AND j.tenant = $1 LIMIT 1"
 };
 static const struct statement wanted = {
     "objects_wanted",

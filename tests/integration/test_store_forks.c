@@ -577,11 +577,15 @@ Test(forks, uploads_belong_to_their_tenant)
     cr_assert_eq(store_upload_check(&f.pg, "other", SHA_A, NULL, &err), -ERR_NOT_FOUND);
     cr_assert_eq(store_upload_check(&f.pg, "default", SHA_B, NULL, &err), -ERR_NOT_FOUND);
     cr_assert_eq(store_upload_check(&f.pg, "default", "abc", NULL, &err), -ERR_INVALID);
-    /* a stored artifact of one's own job may be named too */
+    /* a stored artifact of one's own job may be named too, but not one that waits for the store */
     struct handed h;
     run_tree(&h, tree_job);
     add_artifact(&h.artifacts, "x.tar", 5, SHA_B);
+    add_artifact(&h.artifacts, "y.tar", 5, HEX("eeee"));
+    h.artifacts.files[1].stored = false;
+    h.artifacts.files[1].reason = ARTIFACT_PENDING;
     OK(store_commit(&f.pg, &h.item, 1, &err));
+    cr_expect_eq(store_upload_check(&f.pg, "default", HEX("eeee"), NULL, &err), -ERR_NOT_FOUND);
     OK(store_upload_check(&f.pg, "default", SHA_B, &size, &err));
     cr_assert_eq(size, 7);
     cr_assert_eq(store_upload_check(&f.pg, "other", SHA_B, NULL, &err), -ERR_NOT_FOUND);

@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "common/store/cancel.h"
+#include "common/store/object.h"
 #include "tests/integration/worker_kit.h"
 
 FIXTURE_MAIN
@@ -29,6 +30,9 @@ Test(worker, from_claim_to_commit)
         { "{\"template\":\"python\",\"command\":[\"echo\",\"x\"],\"setup\":{\"command\":[\"exit\","
           "\"1\"]}}",
           VERDICT_COMPILE_ERROR },
+        { "{\"template\":\"python\",\"command\":[\"echo\",\"x\"],\"archive\":{\"format\":"
+          "\"tar\",\"base64\":\"eA==\"}}",
+          VERDICT_DISK_LIMIT },
         { "{\"template\":\"python\",\"command\":[\"cat\"],\"stdin\":\"abc\",\"stream\":true,"
           "\"expect\":{\"stdout\":\"abc\"}}",
           VERDICT_ACCEPTED },
@@ -237,35 +241,93 @@ Test(worker, lost_claim_commits_nothing)
     cr_assert_eq(end_worker(pid), 0);
 }
 
+static void cancel(const char *batch)
+{
+    struct cancelled gone[2];
+    cr_assert_eq(store_cancel(&f.pg, batch, NULL, 2, gone, &err), 1, "%s", err.text);
+    cr_assert(!gone[0].ended);
+    cr_assert_eq(cancel_tell(&f.pg, &f.queue, &gone[0].id, 1, &err), 0, "%s", err.text);
+}
+
+static struct id run_in_batch(const char *json, const char *batch)
+{
+    struct job_spec *spec;
+    OK(job_parse(json, strlen(json), &spec, &err));
+    struct submit_item item = { .spec = spec };
+    OK(store_submit(&f.pg, "default", batch, NULL, 0, &item, 1, true, &err));
+    job_spec_free(spec);
+    dispatch(&f.pg, 1, NULL);
+    return item.ret_id;
+}
+
+#define RUNS "SELECT count(*) FROM jobs WHERE state = 'running' AND id = $"
+
 Test(worker, a_cancelled_job_gives_its_machine_back)
 {
     pid_t pid = start_worker("w1");
     struct id batch = id_new();
-    struct cancelled gone[2];
-    const char *json = "{\"template\":\"python\",\"command\":[\"sleep\",\"600000\"],"
-                       "\"limits\":{\"wall_ms\":600000}}";
-    struct job_spec *spec;
-    OK(job_parse(json, strlen(json), &spec, &err));
-    struct submit_item item = { .spec = spec };
-    OK(store_submit(&f.pg, "default", batch.text, NULL, 0, &item, 1, true, &err));
-    job_spec_free(spec);
-    dispatch(&f.pg, 1, NULL);
-    await(&item.ret_id, "SELECT count(*) FROM jobs WHERE state = 'running' AND id = $", 1);
-    cr_assert_eq(store_cancel(&f.pg, batch.text, NULL, 2, gone, &err), 1, "%s", err.text);
-    cr_assert(!gone[0].ended);
-    cr_assert_eq(cancel_tell(&f.pg, &f.queue, &gone[0].id, 1, &err), 0, "%s", err.text);
+    struct id id = run_in_batch("{\"template\":\"python\",\"command\":[\"sleep\",\"600000\"],"
+                                "\"limits\":{\"wall_ms\":600000}}",
+                                batch.text);
+    await(&id, RUNS, 1);
+    cancel(batch.text);
     for (int64_t end = mono_ms() + WAIT_MS; mono_ms() < end; sleep_ms(10)) {
         if (fake_pool_releases(pool) == 1) {
             break;
         }
     }
     cr_assert_eq(fake_pool_releases(pool), 1);
-    await(&item.ret_id, ENDED, 1);
-    await(&item.ret_id,
+    await(&id, ENDED, 1);
+    await(&id,
           "SELECT count(*) FROM jobs WHERE state = 'cancelled' AND verdict = "
           "'cancelled' AND id = $",
           1);
-    cr_assert_eq(about(&item.ret_id, USAGE), METER_COUNT, "billed up to that moment");
+    cr_assert_eq(about(&id, USAGE), METER_COUNT, "billed up to that moment");
+    cr_assert_eq(end_worker(pid), 0);
+}
+
+static void in_home(const char *command)
+{
+    char line[256];
+    (void)snprintf(line, sizeof line, "cd %s && %s", home, command);
+    cr_assert_eq(system(line), 0, "%s", line);
+}
+
+/* The object store is away: jobs with archives hold no machine meanwhile, can be cancelled, and
+ * begin when it is back. */
+Test(worker, an_archive_is_waited_for_without_a_machine)
+{
+    char json[256], path[64];
+    struct object_options o = { .driver = OBJECT_DIR };
+    struct object_store *objects;
+    struct object_put put = { .size_bytes = -1 };
+    (void)snprintf(o.dir, sizeof o.dir, "%s/objects", home);
+    (void)snprintf(path, sizeof path, "%s/a.tar", home);
+    in_home("printf x > file && tar -cf a.tar file");
+    OK(object_store_open(&objects, &o, &err));
+    cr_assert_geq(put.fd = open(path, O_RDONLY | O_CLOEXEC), 0);
+    OK(object_put(objects, &put, &err));
+    (void)close(put.fd);
+    object_store_free(objects);
+    (void)snprintf(json, sizeof json,
+                   "{\"template\":\"python\",\"command\":[\"echo\",\"x\"],\"archive\":{\"format\":"
+                   "\"tar\",\"object\":\"%s\"}}",
+                   put.ret_id.hex);
+    pid_t pid = start_worker("w1");
+    struct id batch = id_new();
+    struct id before = run_job("{\"template\":\"python\",\"command\":[\"echo\",\"x\"]}");
+    expect_verdict(&before, VERDICT_ACCEPTED); /* the worker has opened the store */
+    in_home("mv objects away");
+    struct id id = run_job(json), unwanted = run_in_batch(json, batch.text);
+    await(&id, RUNS, 1);
+    await(&unwanted, RUNS, 1);
+    cancel(batch.text);
+    await(&unwanted, "SELECT count(*) FROM jobs WHERE verdict = 'cancelled' AND id = $", 1);
+    cr_expect_eq(fake_pool_leases(pool), 1, "one machine, of the job before");
+    in_home("mv away objects");
+    expect_verdict(&id, VERDICT_ACCEPTED);
+    cr_expect_eq(about(&id, "SELECT attempt FROM jobs WHERE id = $"), 1);
+    cr_expect_eq(fake_pool_leases(pool), 2);
     cr_assert_eq(end_worker(pid), 0);
 }
 

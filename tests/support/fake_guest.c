@@ -104,6 +104,10 @@ bool guest_recv_type(struct fake_guest *g, enum frame_type type, struct frame *r
             rc = frame_decode(ret_frame, guest_Identity_fields, &g->identity, &err);
         }
         assert(rc == 0);
+        if (ret_frame->type == FRAME_SETTLE && type != FRAME_SETTLE) {
+            guest_Settled settled = { .spare = false };
+            (void)guest_send(g, FRAME_SETTLED, guest_Settled_fields, &settled);
+        }
         if (ret_frame->type == type) {
             return true;
         }

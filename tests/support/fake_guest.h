@@ -29,8 +29,8 @@ void fake_guest_join(struct fake_guest *g);
 
 /* For scripts. Next frame; false at the end of the stream. */
 bool guest_recv(struct fake_guest *g, struct frame *ret_frame);
-/* Receive until a frame of this type came (counting files and stdin); false at the end of the
- * stream. */
+/* Receive until a frame of this type came (counting files and stdin, settled when asked to be);
+ * false at the end of the stream. */
 bool guest_recv_type(struct fake_guest *g, enum frame_type type, struct frame *ret_frame);
 /* false when the host is gone. */
 bool guest_send(struct fake_guest *g, enum frame_type type, const pb_msgdesc_t *fields,

@@ -112,7 +112,14 @@ static bool serve(struct fake_pool *p, struct connection *c)
         end_lease(p, c, (int)m.body.release.lease - 1);
         return true;
     }
-    assert(m.which_body == pool_PoolMessage_lease_tag);
+    if (m.which_body == pool_PoolMessage_freeze_tag) {
+        pool_PoolMessage frozen = pool_PoolMessage_init_zero;
+        frozen.id = m.id;
+        frozen.which_body = pool_PoolMessage_freeze_reply_tag;
+        reply(c->fd, &frozen, NULL, 0);
+        return true;
+    }
+    assert(m.which_body == pool_PoolMessage_lease_tag); /* a fork's too: a guest of its own */
     pool_PoolMessage refusal = pool_PoolMessage_init_zero;
     switch (p->mode) {
     case POOL_SILENT:
@@ -141,6 +148,16 @@ static bool serve(struct fake_pool *p, struct connection *c)
         refusal.which_body = pool_PoolMessage_error_tag;
         refusal.body.error = (pool_PoolError){ .code = "unavailable",
                                                .text = "template: still loading after its time" };
+        reply(c->fd, &refusal, NULL, 0);
+        return true;
+    case POOL_LATE_FORKS:
+        if (m.body.lease.fork_of == 0 || p->refusals++ >= 3) {
+            lease(p, c, m.id);
+            return true;
+        }
+        refusal.id = m.id;
+        refusal.which_body = pool_PoolMessage_error_tag;
+        refusal.body.error = (pool_PoolError){ .code = "unavailable", .text = "not now" };
         reply(c->fd, &refusal, NULL, 0);
         return true;
     case POOL_CLOSES:

@@ -14,6 +14,7 @@ enum fake_pool_mode {
     POOL_CLOSES,     /* closes the connection on the first request, then is good */
     POOL_FULL_TWICE, /* answers no_capacity twice, then is good */
     POOL_BROKEN,     /* answers unavailable: the template's sandboxes do not start */
+    POOL_LATE_FORKS, /* answers unavailable to the first three forks, then is good */
     POOL_SMALL,      /* good, but its machines have 128 MiB instead of 512 */
 };
 

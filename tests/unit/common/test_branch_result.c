@@ -27,6 +27,12 @@ static struct branch_result *three(struct job_spec **ret_spec)
     return b;
 }
 
+static int64_t cap(struct branch_result *b, int n, int64_t max_bytes)
+{
+    struct branch_result *each[3] = { &b[0], &b[1], &b[2] };
+    return branch_results_cap(each, n, max_bytes);
+}
+
 Test(branch_result, new_results_know_their_nodes)
 {
     struct job_spec *spec;
@@ -44,7 +50,7 @@ Test(branch_result, what_fits_is_not_cut)
     struct job_spec *spec;
     struct branch_result *b = three(&spec);
     cr_assert_eq(branch_result_bytes(&b[1]), 1020);
-    cr_assert_eq(branch_results_cap(b, 3, 10 + 1020 + 1201), 0);
+    cr_assert_eq(cap(b, 3, 10 + 1020 + 1201), 0);
     cr_assert_eq(b[2].result.run.out.tail.len, 601);
     branch_results_free(b, 3);
     job_spec_free(spec);
@@ -56,7 +62,7 @@ Test(branch_result, the_largest_are_cut_in_the_middle)
     struct branch_result *b = three(&spec);
     /* 610 for all: the small one whole, 300 for each of the others */
     int64_t before = 10 + 1020 + 1201;
-    int64_t cut = branch_results_cap(b, 3, 610);
+    int64_t cut = cap(b, 3, 610);
     cr_assert_eq(branch_result_bytes(&b[0]), 10);
     cr_assert_eq(branch_result_bytes(&b[1]), 300);
     cr_assert_eq(branch_result_bytes(&b[2]), 300);
@@ -75,7 +81,7 @@ Test(branch_result, the_largest_are_cut_in_the_middle)
     cr_assert(s->head.len == 150 && s->tail.len == 150 && s->truncated && s->cut_bytes == 901);
     cr_assert_eq(s->tail.data[149], 'A' + 600 % 26);
     /* again: nothing more */
-    cr_assert_eq(branch_results_cap(b, 3, 610), 0);
+    cr_assert_eq(cap(b, 3, 610), 0);
     branch_results_free(b, 3);
     job_spec_free(spec);
 }
@@ -84,10 +90,10 @@ Test(branch_result, cutting_in_between_gives_the_same)
 {
     struct job_spec *spec, *spec2;
     struct branch_result *a = three(&spec), *b = three(&spec2);
-    branch_results_cap(a, 3, 200);
-    branch_results_cap(b, 2, 500);
-    branch_results_cap(b, 3, 300);
-    branch_results_cap(b, 3, 200);
+    cap(a, 3, 200);
+    cap(b, 2, 500);
+    cap(b, 3, 300);
+    cap(b, 3, 200);
     for (int i = 0; i < 3; i++) {
         const struct stream_result *x = &a[i].result.run.out, *y = &b[i].result.run.out;
         cr_assert_eq(x->head.len, y->head.len, "%d: %zu %zu", i, x->head.len, y->head.len);
@@ -102,11 +108,64 @@ Test(branch_result, cutting_in_between_gives_the_same)
     job_spec_free(spec2);
 }
 
+static struct stream_result *stream_of(struct branch_result *b, int i)
+{
+    struct job_result *r = &b->result;
+    struct stream_result *all[] = { &r->run.out, &r->run.err_out, &r->setup.out,
+                                    &r->setup.err_out };
+    return all[i];
+}
+
+static uint32_t next(uint32_t *seed)
+{
+    *seed = *seed * 1664525 + 1013904223;
+    return *seed >> 16;
+}
+
+/* Amounts that are no multiple of anything: what is left of a division goes the same way. */
+Test(branch_result, cutting_with_each_that_ends_gives_the_same)
+{
+    for (uint32_t round = 0; round < 500; round++) {
+        struct job_spec *spec, *spec2;
+        struct branch_result *once = three(&spec), *often = three(&spec2);
+        uint32_t seed = round;
+        int64_t max = next(&seed) % 200;
+        for (int i = 0; i < 3; i++) {
+            for (int k = 0; k < 4; k++) {
+                size_t n = next(&seed) % 3 ? next(&seed) % 100 : 0;
+                struct stream_result *a = stream_of(&once[i], k), *b = stream_of(&often[i], k);
+                free(a->head.data);
+                free(a->tail.data);
+                free(b->head.data);
+                free(b->tail.data);
+                *a = (struct stream_result){ .head = filled_bytes(n, 'a') };
+                *b = (struct stream_result){ .head = filled_bytes(n, 'a') };
+            }
+            cap(often, i + 1, max);
+        }
+        cap(once, 3, max);
+        for (int i = 0; i < 12; i++) {
+            const struct stream_result *a = stream_of(&once[i / 4], i % 4);
+            const struct stream_result *b = stream_of(&often[i / 4], i % 4);
+            cr_assert(a->head.len == b->head.len && a->tail.len == b->tail.len,
+                      "round %u, stream %d: %zu + %zu, not %zu + %zu", round, i, b->head.len,
+                      b->tail.len, a->head.len, a->tail.len);
+            cr_assert_eq(memcmp(a->head.data, b->head.data, a->head.len), 0);
+            cr_assert(a->tail.len == 0 || memcmp(a->tail.data, b->tail.data, a->tail.len) == 0);
+            cr_assert_eq(a->cut_bytes, b->cut_bytes);
+        }
+        branch_results_free(once, 3);
+        branch_results_free(often, 3);
+        job_spec_free(spec);
+        job_spec_free(spec2);
+    }
+}
+
 Test(branch_result, everything_may_go)
 {
     struct job_spec *spec;
     struct branch_result *b = three(&spec);
-    branch_results_cap(b, 3, 0);
+    cap(b, 3, 0);
     for (int i = 0; i < 3; i++) {
         cr_assert_eq(branch_result_bytes(&b[i]), 0);
     }
