@@ -54,6 +54,7 @@ int bench_session_run(struct bench_session *s, int channel_fd, int cpu_fd, int64
         .cpu_fd = cpu_fd,
         .abort_fd = -1,
         .vcpus = 1,
+        .last = true,
         .spec = s->spec,
         .lease_start_us = start_us,
         .times = &session_times_default,

@@ -22,6 +22,7 @@
 enum {
     POLL_CHANNEL,
     POLL_SIGNAL,
+    POLL_EXITS,
     POLL_RUN,
     POLL_KEPT = POLL_RUN + RUN_POLLS,
     POLLS = POLL_KEPT + SLOTS_KEPT_POLLS
@@ -100,19 +101,6 @@ static int act_file_data(struct agent *a, const struct frame *f, struct err *err
     return rc;
 }
 
-static int act_run(struct agent *a, const struct frame *f, bool trusted, struct err *err)
-{
-    int rc = frame_decode(f, guest_Run_fields, &a->run_msg, err);
-    if (rc == 0 && trusted && !a->run_msg.trusted) {
-        rc = err_set(err, ERR_PROTOCOL, "run: no identity yet");
-    }
-    rc = rc ? rc : run_start(&a->run, &a->env, &a->run_msg, &a->ch, err);
-    if (rc == 0) {
-        a->before_run = a->state;
-    }
-    return rc;
-}
-
 static void reaped(void *ctx, pid_t pid, int status)
 {
     struct agent *a = ctx;
@@ -120,6 +108,23 @@ static void reaped(void *ctx, pid_t pid, int status)
     slots_ended(&a->slots, pid);
     warm_ended(&a->warm, pid);
     cell_ended(&a->cell, pid);
+}
+
+static int act_run(struct agent *a, const struct frame *f, bool trusted, struct err *err)
+{
+    int rc = frame_decode(f, guest_Run_fields, &a->run_msg, err);
+    if (rc == 0 && trusted && !a->run_msg.trusted) {
+        rc = err_set(err, ERR_PROTOCOL, "run: no identity yet");
+    }
+    int status; /* "last" was not: its process is waited out after all */
+    if (a->run.leaving != 0 && waitpid(a->run.leaving, &status, 0) == a->run.leaving) {
+        reaped(a, a->run.leaving, status);
+    }
+    rc = rc ? rc : run_start(&a->run, &a->env, &a->run_msg, &a->ch, err);
+    if (rc == 0) {
+        a->before_run = a->state;
+    }
+    return rc;
 }
 
 static int act_cell(struct agent *a, const struct frame *f, struct err *err)
@@ -287,6 +292,18 @@ static void reap(struct agent *a)
     }
 }
 
+/* After the pipes' wake-ups, before the kernel has taken the process down. */
+static void main_leaves(struct agent *a)
+{
+    int status;
+    if (exits_take(&a->exits, a->run.main, &status)) {
+        run_leaving(&a->run, status);
+    }
+    if (a->run.active && a->run.main_ended) {
+        a->state = SESSION_ENDING;
+    }
+}
+
 static void end_run(struct agent *a)
 {
     bool trusted = a->run.trusted;
@@ -304,7 +321,7 @@ static void end_run(struct agent *a)
             host_gone(a);
         }
         /* most machines end here: a second run's spare is made when it is asked for */
-        if (!a->cell.shared) {
+        if (!a->cell.shared && a->run.leaving == 0) {
             prepare(a, false);
         }
     }
@@ -313,7 +330,9 @@ static void end_run(struct agent *a)
 int agent_loop(struct agent *a, struct err *err)
 {
     for (;;) {
-        struct pollfd p[POLLS] = { [POLL_SIGNAL] = { a->signal_fd, POLLIN, 0 } };
+        struct pollfd p[POLLS] = {
+            [POLL_SIGNAL] = { a->signal_fd, POLLIN, 0 }, [POLL_EXITS] = { a->exits.fd, POLLIN, 0 }
+        };
         p[POLL_CHANNEL].fd = channel_poll_fd(&a->ch, &p[POLL_CHANNEL].events);
         run_poll(&a->run, &a->ch, p + POLL_RUN);
         slots_poll_kept(&a->slots, p + POLL_KEPT);
@@ -334,6 +353,9 @@ int agent_loop(struct agent *a, struct err *err)
         }
         if (p[POLL_SIGNAL].revents) {
             reap(a);
+        }
+        if (p[POLL_EXITS].revents) {
+            main_leaves(a);
         }
         slots_drain_kept(&a->slots, p + POLL_KEPT);
         if (a->run.active && run_work(&a->run, p + POLL_RUN, &a->ch)) {
@@ -411,6 +433,10 @@ int agent_init(struct agent *a, const struct boot *boot, struct err *err)
     a->env.cell = &a->cell;
     cell_init_none(&a->cell, boot->work_fd);
     a->env.refusals = &a->boot.refusals;
+    a->env.exits = &a->exits;
+    if (exits_init(&a->exits, err) < 0) {
+        log_warn("ends are told by wait alone", "error", err->text);
+    }
     int rc = channel_init(&a->ch, boot->port_fd, err);
     rc = rc ? rc : identity_init(&a->identity, err);
     rc = rc ? rc : disk_init(&a->disk, err);

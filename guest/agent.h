@@ -25,6 +25,7 @@ struct agent {
     struct slots slots;
     struct disk disk;
     struct cell cell;
+    struct exits exits;
     struct run run;
     struct run_env env;
     char env_text[AGENT_ENV_BYTES_MAX];

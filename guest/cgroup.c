@@ -138,6 +138,17 @@ uint32_t cgroup_processes(const struct cgroup *cg)
     }
 }
 
+bool cgroup_alone(const struct cgroup *cg, pid_t pid)
+{
+    char text[FILE_TEXT_MAX], *end;
+    ssize_t n = pread(cg->fd[CGROUP_PROCS], text, sizeof text - 1, 0);
+    if (n <= 0) {
+        return n == 0;
+    }
+    text[n] = '\0';
+    return strtol(text, &end, 10) == pid && strcmp(end, "\n") == 0;
+}
+
 bool cgroup_populated(const struct cgroup *cg)
 {
     char text[FILE_TEXT_MAX];

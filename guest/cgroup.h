@@ -6,6 +6,7 @@
 #pragma once
 #include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 #include "common/base/err.h"
 
 enum cgroup_file {
@@ -41,5 +42,7 @@ MUST_CHECK int cgroup_limit(const struct cgroup *cg, uint64_t memory_bytes, uint
 void cgroup_kill(const struct cgroup *cg);
 /* Processes in it now (zombies do not count), at most COUNT_MAX. */
 uint32_t cgroup_processes(const struct cgroup *cg);
+/* Nobody but this process, which may be ending, is in it. */
+bool cgroup_alone(const struct cgroup *cg, pid_t pid);
 bool cgroup_populated(const struct cgroup *cg);
 void cgroup_used(const struct cgroup *cg, struct cgroup_use *ret_use);

@@ -35,7 +35,7 @@ static int check(const guest_Run *msg, const struct cell *cell, const struct str
             return err_set(err, ERR_INVALID, "env: string %zu is not K=V", i + 1);
         }
     }
-    if (msg->cell ? cell->init == 0 || msg->as_root || msg->keep : cell->shared) {
+    if (msg->cell ? cell->init == 0 || msg->as_root || msg->keep || msg->last : cell->shared) {
         return err_set(err, ERR_PROTOCOL,
                        "a shared machine: one run in a container after the other");
     }
@@ -67,6 +67,9 @@ static int launch(struct run *run, const struct run_env *env, const guest_Run *m
     if (slot->spare.pid != 0) {
         run->main = slot->spare.pid;
         run->warm = true;
+        if (run->last) {
+            exits_watch(env->exits, run->main);
+        }
         return warm_run(&slot->spare, argv, vars, cwd, files, stack, err);
     }
     struct spawn s = { .argv = argv,
@@ -80,6 +83,9 @@ static int launch(struct run *run, const struct run_env *env, const guest_Run *m
                        .stack_bytes = stack };
     struct spawn_failure failure;
     rc = spawn_program(&s, &run->main, &failure, err);
+    if (rc == 0 && run->last) {
+        exits_watch(env->exits, run->main);
+    }
     if (rc == 0 && failure.exit_code != 0) {
         static_assert(sizeof run->exec_error == sizeof failure.text, "one size");
         memcpy(run->exec_error, failure.text, sizeof run->exec_error);
@@ -104,7 +110,7 @@ static void pull(struct run *run, struct channel *ch)
 int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct channel *ch,
               struct err *err)
 {
-    assert(!run->active);
+    assert(!run->active && run->leaving == 0);
     static struct strs argv, vars; /* large; one run at a time */
     int rc = strs_split(&argv, (char *)msg->argv.bytes, msg->argv.size, STRS_ARGV_MAX, "argv", err);
     rc = rc ? rc
@@ -133,6 +139,7 @@ int run_start(struct run *run, const struct run_env *env, guest_Run *msg, struct
     run->slot = slot;
     run->trusted = msg->trusted;
     run->keep = msg->keep;
+    run->last = msg->last;
     run->output_max = msg->limits.output_bytes + RUN_OUTPUT_SLACK;
     run->stdin_total = msg->stdin_bytes;
     rc = launch(run, env, msg, &argv, &vars, err);
@@ -215,8 +222,23 @@ static bool keeps(const struct run *run)
     return run->keep && !run->killed;
 }
 
+void run_leaving(struct run *run, int status)
+{
+    if (!run->active || run->main_ended || run->trusted || run->keep ||
+        !cgroup_alone(&run->slot->cg, run->main)) {
+        return;
+    }
+    run->main_ended = run->cgroup_empty = true;
+    run->leaving = run->main;
+    run->status = status;
+    run->end_us = mono_us();
+}
+
 void run_ended(struct run *run, pid_t pid, int status)
 {
+    if (pid == run->leaving) {
+        run->leaving = 0;
+    }
     if (!run->active || run->main_ended || pid != run->main) {
         return;
     }

@@ -12,6 +12,7 @@
 #include "schemas/proto/guest.pb.h"
 #include "guest/channel.h"
 #include "guest/disk.h"
+#include "guest/exits.h"
 #include "guest/refusals.h"
 #include "guest/slot.h"
 
@@ -26,13 +27,16 @@ struct run {
     uint32_t number;
     bool active, trusted, warm;
     bool keep;   /* what it leaves running lives on */
+    bool last;   /* nothing runs after it: its end need not be waited out */
     bool killed; /* by FRAME_KILL */
     bool mute;   /* the host that started it is gone: no EXIT */
     bool main_ended, cgroup_empty;
     bool closed[2]; /* end of file of stdout, stderr */
     struct slot *slot;
     pid_t main;
-    int status; /* as wait() gives it */
+    pid_t leaving; /* the main process of a run that is over, which wait() has not told yet; 0: none
+                    */
+    int status;    /* as wait() gives it */
     int64_t start_us, end_us;
     uint64_t output_max; /* of each stream, forwarded at most */
     uint64_t bytes[2], leftovers;
@@ -62,6 +66,7 @@ struct run_env { /* of the machine, the same for all runs */
     struct slots *slots;
     struct disk *disk;
     struct refusals *refusals;
+    const struct exits *exits;
     const struct cell *cell;   /* the machine's, with one alive or not */
     uint64_t memory_max_bytes; /* what the machine can give at most */
     char *const *env_defaults;
@@ -77,6 +82,9 @@ MUST_CHECK int run_start(struct run *run, const struct run_env *env, guest_Run *
 MUST_CHECK int run_stdin(struct run *run, const uint8_t *data, size_t len, struct channel *ch,
                          struct err *err);
 void run_kill(struct run *run);
+/* The main process of a run that is the machine's last has begun to end: when it is alone, that is
+ * the end of the run. */
+void run_leaving(struct run *run, int status);
 /* pid has ended with status. */
 void run_ended(struct run *run, pid_t pid, int status);
 /* Fill p[RUN_POLLS]; fd -1 for what is not waited for. */

@@ -144,6 +144,7 @@ static int ask(const struct node_job *j, const struct lease *lease, struct job_r
                                .n_more_files = GIVEN_FILES,
                                .steps = steps,
                                .n_steps = c->n_steps,
+                               .last = true,
                                .lease_start_us = mono_us(),
                                .times = &session_times_default };
     struct job_result cr;

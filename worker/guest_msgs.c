@@ -58,7 +58,7 @@ static int pack(uint8_t *out, size_t room, pb_size_t *size, const char *s, size_
 }
 
 int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const struct job_spec *spec,
-                    const struct job_command *cmd, uint64_t stdin_bytes, bool keep, bool cell,
+                    const struct job_command *cmd, uint64_t stdin_bytes, unsigned how,
                     struct err *err)
 {
     assert(cmd->argc > 0);
@@ -70,8 +70,9 @@ int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run, const stru
     m->stdin_bytes = stdin_bytes;
     m->warm = true;
     m->trusted = false;
-    m->keep = keep;
-    m->cell = cell;
+    m->keep = how & GUEST_RUN_KEEP;
+    m->cell = how & GUEST_RUN_CELL;
+    m->last = how & GUEST_RUN_LAST;
     m->has_limits = true;
     m->limits = (guest_RunLimits){ .memory_bytes = (uint64_t)cmd->limits.memory_mib << 20,
                                    .processes = (uint32_t)cmd->limits.processes,

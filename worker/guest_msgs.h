@@ -21,11 +21,17 @@ MUST_CHECK int guest_queue_identity(struct outq *q, struct err *err);
 MUST_CHECK int guest_queue_file(struct outq *q, const struct job_file *file, struct err *err);
 /* Queue Cell: the next job's container; spare: with a warm interpreter in it. */
 MUST_CHECK int guest_queue_cell(struct outq *q, bool spare, struct err *err);
-/* Queue Run number `run` for command cmd; keep: what it leaves running lives on; cell: in the
- * container that was made last. scratch: memory for the message (60 KB), the caller's. */
+enum guest_run_how {
+    GUEST_RUN_KEEP = 1, /* what it leaves running lives on */
+    GUEST_RUN_CELL = 2, /* in the container that was made last */
+    GUEST_RUN_LAST =
+        4, /* nothing runs after it: its Exit does not wait for the kernel's tidying up */
+};
+/* Queue Run number `run` for command cmd; how: of enum guest_run_how. scratch: memory for the
+ * message (60 KB), the caller's. */
 MUST_CHECK int guest_queue_run(struct outq *q, guest_Run *scratch, uint32_t run,
                                const struct job_spec *spec, const struct job_command *cmd,
-                               uint64_t stdin_bytes, bool keep, bool cell, struct err *err);
+                               uint64_t stdin_bytes, unsigned how, struct err *err);
 MUST_CHECK int guest_queue_kill(struct outq *q, uint32_t run, struct err *err);
 
 /* Ready must say that the generators were reseeded and the clock set: between sent_ns and now_ns

@@ -99,6 +99,7 @@ int node_run(const struct node_job *j, struct job_result *r, struct artifact_set
                                .n_steps = steps_of(j, steps),
                                .n_first = runs_on_fork(j),
                                .keep = j->spec->tree->n > 1 || j->node->keep != NULL,
+                               .last = !j->cell && j->node->leaf && !j->node->keep,
                                .settle = view.command.argc == 0 || !j->node->leaf,
                                .cell = j->cell,
                                .resume = j->resume,

@@ -146,9 +146,12 @@ static int queue_run(struct session *s, const struct job_command *command, struc
     for (int i = 0; i < 2; i++) {
         capture_start(&s->capture[i], (size_t)command->limits.output_bytes);
     }
-    bool keep = s->job->keep && command != &s->job->spec->command;
+    bool is_setup = command != &s->job->spec->command;
+    unsigned how = (is_setup && s->job->keep ? GUEST_RUN_KEEP : 0) |
+                   (!is_setup && s->job->last ? GUEST_RUN_LAST : 0) |
+                   (s->job->cell ? GUEST_RUN_CELL : 0);
     int rc = guest_queue_run(&s->out, s->run_scratch, s->run, s->job->spec, command, stdin_data.len,
-                             keep, s->job->cell, err);
+                             how, err);
     if (rc < 0) {
         return rc;
     }

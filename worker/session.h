@@ -43,6 +43,7 @@ struct session_job {
     int n_steps;
     int n_first; /* of these, how many come before the files: on_fork */
     bool keep;   /* what set-up leaves running lives on */
+    bool last;   /* nothing runs in the machine after the command; not with cell */
     bool settle; /* there is no command: the machine is to be frozen after set-up */
     bool cell;   /* a shared machine: in the container that session_cell has had made */
     bool resume; /* the machine is one that an earlier session has left: it has its identity */

@@ -119,6 +119,33 @@ def leftovers(g):
     assert r.exit['leftover_processes'] == 1, r
 
 
+def last(g):
+    """A run that is said to be the machine's last ends by another way, with the same word."""
+    for warm in (True, False):
+        for _ in range(3):
+            ok(g.run([PY, '-c', 'print("hi")'], warm=warm, last=True), b'hi\n')
+        ok(g.run([PY, '-c', 'import sys; sys.exit(7)'], warm=warm, last=True), code=7)
+        r = g.run([PY, '-c', 'import os; os.kill(os.getpid(), 11)'], warm=warm, last=True)
+        assert r.exit['signal'] == 11 and r.exit['exit_code'] == -1, r
+        text = b'x' * 300000 + b'\n'
+        ok(g.run([PY, '-c', 'print("x" * 300000)'], warm=warm, last=True), text)
+        r = g.run([PY, '-c', 'import os, time\nif os.fork() == 0:\n    time.sleep(1000)\nprint("main")'], warm=warm, last=True)
+        ok(r, b'main\n')
+        assert r.exit['leftover_processes'] == 1, r
+        r = g.run([PY, '-c', 'import threading, time, os\nthreading.Thread(target=time.sleep, args=(1000,)).start()\n'
+                   'print("t", flush=True); os._exit(4)'], warm=warm, last=True)
+        ok(r, b't\n', 4)
+        r = g.run([PY, '-c', 'b = bytearray(1 << 30)'], warm=warm, last=True, limits={'memory': 64 << 20})
+        assert r.exit['exit_code'] == 1 or r.exit['signal'] == 9, r
+        r = g.run([PY, '-c', 'import os\nif os.fork():\n    os._exit(5)\nos.write(1, b"c")'], warm=warm, last=True)
+        assert r.exit['exit_code'] == 5, r
+        r = g.run([PY, '-c', 'while True: pass'], warm=warm, last=True, kill_after_s=0.3)
+        assert r.exit['killed'] == 1 and r.exit['signal'] == 9, r
+    r = g.run(['no-such-program'], last=True)
+    assert r.exit['exit_code'] == 127 and 'No such file' in r.exit['exec_error'], r
+    ok(g.run(['sh', '-c', 'for i in 1 2 3 4 5 6 7 8; do /bin/true; done; exit 9'], last=True), b'', 9)
+
+
 def flood(g):
     r = g.run(['sh', '-c', 'head -c 3000000 /dev/zero'], limits={'output': 10 << 20}, read_delay_s=0.01)
     ok(r)
@@ -252,7 +279,7 @@ def stack_overflow(g):
 
 SUITES = {
     'python': ([trusted, trusted_writes], [trusted_left_nothing, exact_disk, hello, stdin, exits_and_signals, files, bad_files, out_of_order, user, memory,
-                           fork_bomb, leftovers, flood, unread_stdin, disk, identity, warm_killed, host_gone]),
+                           fork_bomb, leftovers, last, flood, unread_stdin, disk, identity, warm_killed, host_gone]),
     'c': ([], [c_program, stack_overflow]),
 }
 

@@ -237,7 +237,7 @@ class Guest:
             found.append(decode(kind, payload))
 
     def start(self, argv, env=None, cwd='', root=False, stdin=b'', stdin_bytes=None, limits=None, warm=True,
-              trusted=False, keep=False, cell=False):
+              trusted=False, keep=False, cell=False, last=False):
         self.numbers += 1
         limits = {**DEFAULT_LIMITS, **(limits or {})}
         def strings(items):
@@ -246,7 +246,7 @@ class Guest:
         self.send(RUN, field(1, self.numbers) + field(2, strings(argv)) +
                   field(3, strings(f'{k}={v}' for k, v in (env or {}).items())) + field(4, cwd) + field(5, root) +
                   field(6, len(stdin) if stdin_bytes is None else stdin_bytes) + field(7, packed) + field(8, warm) +
-                  field(9, trusted) + field(10, keep) + field(11, cell))
+                  field(9, trusted) + field(10, keep) + field(11, cell) + field(12, last))
 
     def finish(self, stdin=b'', kill_after_s=None, timeout_s=120, read_delay_s=0, kill_at_bytes=None):
         result = Result()

@@ -181,7 +181,8 @@ Test(frame, the_largest_run_fits)
     run->env.size = GUEST_ENV_MAX;
     memset(run->cwd, 'c', sizeof run->cwd - 1);
     run->has_limits = true;
-    run->limits = (guest_RunLimits){ UINT64_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
+    run->limits =
+        (guest_RunLimits){ UINT64_MAX, UINT32_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX, UINT64_MAX };
     int n = frame_encode(bytes, FRAME_HEADER_BYTES + FRAME_PAYLOAD_MAX, FRAME_RUN, guest_Run_fields,
                          run, &err);
     cr_assert_gt(n, (int)(GUEST_ARGV_MAX + GUEST_ENV_MAX), "%s", err.text);
