@@ -311,11 +311,21 @@ static bool to_spool(struct committer *c, struct commit_entry **entries, int n)
     return true;
 }
 
+/* The records from the first-th on are of before: nothing here holds their claims. */
+static void no_claims(struct committer *c, int first)
+{
+    for (int i = first; i < spool_count(c->spool); i++) {
+        c->spooled[i] = (struct inflight_ref){ .index = -1 };
+    }
+}
+
 /* The n oldest records are done with. */
 static void consume(struct committer *c, int n)
 {
+    int left = spool_count(c->spool) - n;
     spool_consume(c->spool, n);
-    memmove(c->spooled, c->spooled + n, (size_t)spool_count(c->spool) * sizeof c->spooled[0]);
+    memmove(c->spooled, c->spooled + n, (size_t)left * sizeof c->spooled[0]);
+    no_claims(c, left);
 }
 
 /* The index-th record as an entry, or NULL when the disk has lost it. */
@@ -416,7 +426,7 @@ static void *committer_main(void *arg)
             &c->ends, waiting && c->retry_us < until_us ? c->retry_us : until_us, entries, max);
         bool ok = n == 0 || bring(c, entries, n), held = n > 0 && !ok;
         if (spool_count(c->spool) > 0 && mono_us() >= c->retry_us) {
-            ok = drain(c, max) && ok;
+            ok = drain(c, max); /* Postgres takes them: there will be room for what was held */
         }
         atomic_store(&c->view->records, spool_count(c->spool));
         atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
@@ -442,10 +452,8 @@ static int open_spool(struct committer *c, struct err *err)
     (void)snprintf(dir, sizeof dir, "%s/spool", c->config->home);
     int rc = config_make_home(c->config, err);
     rc = rc < 0 ? rc : spool_open(&c->spool, dir, c->config->worker_spool_mib << 20, err);
-    for (int i = 0; rc == 0 && i < spool_count(c->spool); i++) {
-        c->spooled[i] = (struct inflight_ref){ .index = -1 };
-    }
     if (rc == 0) {
+        no_claims(c, 0);
         atomic_store(&c->view->records, spool_count(c->spool));
         atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
     }
