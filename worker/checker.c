@@ -57,6 +57,7 @@ static int lease_patiently(const struct node_job *j, struct pool_client *pool,
         if (rc != -ERR_NO_CAPACITY || mono_ms() >= until_ms) {
             return rc;
         }
+        hot_tidy(j->shared->park, true); /* what is only kept in case makes room */
         struct pollfd p = { .fd = j->abort_fd, .events = POLLIN };
         (void)poll(&p, 1, LEASE_AGAIN_MS);
     }
