@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <arpa/inet.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +12,7 @@
 #include "common/store/object.h"
 #include "common/store/pg_internal.h"
 #include "tests/support/fixture.h"
+#include "tests/support/silent_s3.h"
 #include "worker/node_artifacts.h"
 #include "worker/pending.h"
 
@@ -209,43 +208,6 @@ Test(pending, it_is_bounded)
 
 /* ---- a store that is there and says nothing ---- */
 
-/* An S3 store at a socket that takes connections and never answers; *ret_fd: the socket. */
-static struct object_store *silent(int stall_s, int *ret_fd)
-{
-    struct sockaddr_in at = { .sin_family = AF_INET, .sin_addr = { htonl(INADDR_LOOPBACK) } };
-    socklen_t len = sizeof at;
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    cr_assert(fd >= 0 && bind(fd, (struct sockaddr *)&at, len) == 0 && listen(fd, 16) == 0 &&
-              getsockname(fd, (struct sockaddr *)&at, &len) == 0);
-    struct object_options o = { .driver = OBJECT_S3,
-                                .s3 = { .region = "us-east-1",
-                                        .bucket = "bucket",
-                                        .access_key = "key",
-                                        .secret_key = "secret",
-                                        .part_bytes = 1 << 20,
-                                        .connect_timeout_ms = 5000,
-                                        .stall_timeout_s = stall_s,
-                                        .attempts_max = 1 } };
-    (void)snprintf(o.dir, sizeof o.dir, "%s/silent", home);
-    (void)snprintf(o.s3.endpoint, sizeof o.s3.endpoint, "http://127.0.0.1:%d", ntohs(at.sin_port));
-    struct object_store *s = NULL;
-    OK(object_store_open(&s, &o, &err));
-    *ret_fd = fd;
-    return s;
-}
-
-/* Has another connection come? It stays open until the next. */
-static bool asked(int listen_fd)
-{
-    static int taken = -1;
-    int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC);
-    if (fd >= 0 && taken >= 0) {
-        (void)close(taken);
-    }
-    taken = fd >= 0 ? fd : taken;
-    return fd >= 0;
-}
-
 /* What the artifact of a job that has ended is listed as. */
 static enum artifact_reason store_one(struct object_store *puts, const char *job_id)
 {
@@ -269,13 +231,13 @@ static enum artifact_reason store_one(struct object_store *puts, const char *job
 Test(pending, a_silent_store_is_waited_for_once)
 {
     int fd;
-    struct object_store *puts = silent(1, &fd);
+    struct object_store *puts = silent_s3(home, 1, &fd);
     struct dispatch_row row;
     begin(&row);
     for (int i = 0; i < 4; i++) {
         struct id other = id_new();
         cr_assert_eq(store_one(puts, i == 0 ? row.job_id : other.text), ARTIFACT_PENDING);
-        cr_assert_eq(asked(fd), i == 0, "job %d", i);
+        cr_assert_eq(silent_s3_asked(fd), i == 0, "job %d", i);
     }
     cr_assert(pending_away(p));
     shell("rm %s/objects && mv %s/away %s/objects");
@@ -283,7 +245,7 @@ Test(pending, a_silent_store_is_waited_for_once)
     }
     struct id next = id_new();
     cr_assert_eq(store_one(puts, next.text), ARTIFACT_PENDING);
-    cr_assert(asked(fd), "asked again");
+    cr_assert(silent_s3_asked(fd), "asked again");
     object_store_free(puts);
     (void)close(fd);
     dispatch_rows_done(&row, 1);
@@ -293,7 +255,7 @@ Test(pending, a_silent_store_is_waited_for_once)
 Test(pending, it_ends_while_the_store_is_silent)
 {
     int fd;
-    struct object_store *s = silent(600, &fd);
+    struct object_store *s = silent_s3(home, 600, &fd);
     struct dispatch_row row;
     begin(&row);
     keep(row.job_id);
@@ -302,7 +264,7 @@ Test(pending, it_ends_while_the_store_is_silent)
     OK(pending_start(&config, s, &p, &err));
     bool came = false;
     for (int64_t until = mono_ms() + WAIT_MS; !came && mono_ms() < until; sleep_ms(20)) {
-        came = asked(fd);
+        came = silent_s3_asked(fd);
     }
     cr_assert(came);
     object_store_give_up(s);
