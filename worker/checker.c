@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "common/base/clock.h"
+#include "worker/hot.h"
 
 #define LEASE_WAIT_MS 60000
 #define STEPS_MAX JOB_SETUP_STEPS_MAX
@@ -52,6 +53,9 @@ static int lease_patiently(const struct node_job *j, struct pool_client *pool,
     int rc;
     do {
         rc = pool_lease(pool, template_name, true, j->abort_fd, LEASE_WAIT_MS, ret_lease, err);
+        if (rc == -ERR_NO_CAPACITY) {
+            hot_tidy(j->shared->park, true); /* what is only kept in case makes room */
+        }
     } while (rc < 0 && pool_again(pool, rc, j->abort_fd, &patience));
     return rc;
 }

@@ -215,60 +215,60 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
     return 0;
 }
 
-/* Postgres is there and refuses this one entry: after some tries the attempt counts as failed; a
- * failure that cannot be written either is left to the expiry of its claim. */
-static void refuse(struct committer *c, struct commit_entry *e, const struct err *why)
+/* It alone. Postgres away: -ERR_UNAVAILABLE, and it is still the caller's. Refused for itself,
+ * again and again: the attempt counts as failed; a failure that cannot be written either is left to
+ * the expiry of its claim. */
+static int commit_alone(struct committer *c, struct commit_entry *e, struct err *err)
 {
-    log_error("Postgres refuses a result", "job", e->claim.job_id, "error", why->text);
-    if (++e->refused < REFUSED_MAX) {
-        commit_queue_put_back(&c->ends, &e, 1);
-        return;
-    }
-    if (!e->failed) {
+    for (int refused = 0;;) {
+        int rc = e->failed ? commit_failed(c, e, err) : commit_results(c, &e, 1, err);
+        if (rc >= 0 || rc == -ERR_UNAVAILABLE) {
+            return rc;
+        }
+        log_error("Postgres refuses a result", "job", e->claim.job_id, "error", err->text);
+        if (++refused < REFUSED_MAX) {
+            continue;
+        }
+        if (e->failed) {
+            let_go(c, e);
+            commit_queue_finish(&c->ends, &e, 1);
+            return 0;
+        }
+        refused = 0;
         e->failed = true;
-        e->refused = 0;
         e->cause = RETRY_BROKEN;
         (void)snprintf(e->reason, sizeof e->reason, "the result could not be stored: %.400s",
-                       why->text);
-        commit_queue_put_back(&c->ends, &e, 1);
-        return;
+                       err->text);
     }
-    let_go(c, e);
-    commit_queue_finish(&c->ends, &e, 1);
 }
 
-/* One batch. Postgres away: entries that it did not take are in left (at most n), for the caller.
- * Refused ones are back in the queue. true when all went well. */
+/* One batch. Postgres away: entries that it did not take are in left (at most n), for the caller;
+ * all others are done with. true when all went well. */
 static bool commit_batch(struct committer *c, struct commit_entry **entries, int n,
                          struct commit_entry **left, int *n_left)
 {
-    struct commit_entry *results[BATCH_MAX];
-    int n_results = 0, rc;
-    bool ok = true;
+    struct commit_entry *alone[BATCH_MAX], *results[BATCH_MAX];
+    int n_alone = 0, n_results = 0, rc = 0;
     struct err err = { 0 };
     *n_left = 0;
     n = drop_lost(c, entries, n);
     for (int i = 0; i < n; i++) {
-        struct commit_entry *e = entries[i];
-        if (!e->failed) {
-            results[n_results++] = e;
-        } else if (*n_left > 0 || (rc = commit_failed(c, e, &err)) == -ERR_UNAVAILABLE) {
-            left[(*n_left)++] = e;
-        } else if (rc < 0) {
-            refuse(c, e, &err);
-            ok = false;
+        if (entries[i]->failed) {
+            alone[n_alone++] = entries[i];
+        } else {
+            results[n_results++] = entries[i];
         }
     }
-    rc = n_results > 0 && *n_left == 0 ? commit_results(c, results, n_results, &err) : 0;
-    bool away = *n_left > 0 || rc == -ERR_UNAVAILABLE;
-    for (int i = 0; i < n_results && (away || rc < 0); i++) { /* which one is it? */
-        int one = away ? -ERR_UNAVAILABLE : commit_results(c, &results[i], 1, &err);
-        away = one == -ERR_UNAVAILABLE;
-        if (away) {
-            left[(*n_left)++] = results[i];
-        } else if (one < 0) {
-            refuse(c, results[i], &err);
-            ok = false;
+    rc = n_results > 0 ? commit_results(c, results, n_results, &err) : 0;
+    for (int i = 0; i < n_results && rc < 0; i++) { /* which one is it? */
+        alone[n_alone++] = results[i];
+    }
+    for (int i = 0; i < n_alone; i++) {
+        if (rc != -ERR_UNAVAILABLE) {
+            rc = commit_alone(c, alone[i], &err);
+        }
+        if (rc == -ERR_UNAVAILABLE) {
+            left[(*n_left)++] = alone[i];
         }
     }
     if (*n_left > 0) {
@@ -276,7 +276,7 @@ static bool commit_batch(struct committer *c, struct commit_entry **entries, int
         return false;
     }
     outage_over(&c->outage, mono_ms());
-    return ok;
+    return true;
 }
 
 /* ---- the spool ---- */
@@ -311,11 +311,21 @@ static bool to_spool(struct committer *c, struct commit_entry **entries, int n)
     return true;
 }
 
+/* The records from the first-th on are of before: nothing here holds their claims. */
+static void no_claims(struct committer *c, int first)
+{
+    for (int i = first; i < spool_count(c->spool); i++) {
+        c->spooled[i] = (struct inflight_ref){ .index = -1 };
+    }
+}
+
 /* The n oldest records are done with. */
 static void consume(struct committer *c, int n)
 {
+    int left = spool_count(c->spool) - n;
     spool_consume(c->spool, n);
-    memmove(c->spooled, c->spooled + n, (size_t)spool_count(c->spool) * sizeof c->spooled[0]);
+    memmove(c->spooled, c->spooled + n, (size_t)left * sizeof c->spooled[0]);
+    no_claims(c, left);
 }
 
 /* The index-th record as an entry, or NULL when the disk has lost it. */
@@ -416,7 +426,7 @@ static void *committer_main(void *arg)
             &c->ends, waiting && c->retry_us < until_us ? c->retry_us : until_us, entries, max);
         bool ok = n == 0 || bring(c, entries, n), held = n > 0 && !ok;
         if (spool_count(c->spool) > 0 && mono_us() >= c->retry_us) {
-            ok = drain(c, max) && ok;
+            ok = drain(c, max); /* Postgres takes them: there will be room for what was held */
         }
         atomic_store(&c->view->records, spool_count(c->spool));
         atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
@@ -442,10 +452,8 @@ static int open_spool(struct committer *c, struct err *err)
     (void)snprintf(dir, sizeof dir, "%s/spool", c->config->home);
     int rc = config_make_home(c->config, err);
     rc = rc < 0 ? rc : spool_open(&c->spool, dir, c->config->worker_spool_mib << 20, err);
-    for (int i = 0; rc == 0 && i < spool_count(c->spool); i++) {
-        c->spooled[i] = (struct inflight_ref){ .index = -1 };
-    }
     if (rc == 0) {
+        no_claims(c, 0);
         atomic_store(&c->view->records, spool_count(c->spool));
         atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
     }

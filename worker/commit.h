@@ -7,9 +7,10 @@
  * spool on disk (spool.h) and are committed from there in their order when it is back; until the
  * spool is empty everything goes through it. Their claims are renewed all the while. When the spool
  * is full too, or its disk, ends wait in memory and slots stop claiming: a slot reserves a place
- * before it claims, so handing over never waits. An item that Postgres refuses for itself is tried
- * alone, then given back as a failed attempt. Order: Postgres, then XACK, then the event; a crash
- * in between is repaired by the expiry of the claim, which finds the job ended. */
+ * before it claims, so handing over never waits. An item that Postgres refuses for what is in it is
+ * tried alone, then given back as a failed attempt; whatever else it refuses counts as away. Order:
+ * Postgres, then XACK, then the event; a crash in between is repaired by the expiry of the claim,
+ * which finds the job ended. */
 #pragma once
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -45,7 +46,6 @@ struct commit_entry {
     struct snapshot_row *snapshots; /* n_snapshots that the job keeps */
     int n_snapshots;
     char worker[64]; /* who ran it, when that was not this worker; "" else */
-    int refused;     /* times Postgres refused it when tried alone */
     struct commit_entry *next;
 };
 struct commit_entry *commit_entry_new(void);

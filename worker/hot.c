@@ -127,7 +127,7 @@ void hot_put(struct hot_park *p, struct hot *h)
     h->next = p->first;
     p->first = h;
     p->n++;
-    struct hot *old = take_old(p, p->max, 0);
+    struct hot *old = take_old(p, p->max, h->parked_us - HOT_IDLE_MS * 1000);
     (void)pthread_mutex_unlock(&p->lock);
     drop_all(old);
 }

@@ -46,7 +46,7 @@ struct hot *hot_take(struct hot_park *p, const struct hot_key *key);
 /* An empty one, without a lease. -ERR_TOO_LARGE: vmpool's path. */
 MUST_CHECK int hot_new(const struct config *config, const struct hot_key *key, struct hot **ret_hot,
                        struct err *err);
-/* Park it for the next job. */
+/* Park it for the next job. Drops what was parked too long. */
 void hot_put(struct hot_park *p, struct hot *h);
 /* The machine ends. NULL: nothing. */
 void hot_drop(struct hot *h);

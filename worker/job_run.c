@@ -265,6 +265,9 @@ void job_run(struct slot *s, struct claim *claim, struct inflight_ref ref, bool 
     e->claim.spec = NULL;
     e->claim.spec_len = 0;
 
+    if (rc == -ERR_NO_CAPACITY) { /* for the job's own machine, or another that it needs */
+        e->cause = RETRY_NO_SANDBOX;
+    }
     if (rc == -ERR_STALE && atomic_load(&s->shared->giving_up)) {
         e->cause = RETRY_GIVEN_BACK;
     }

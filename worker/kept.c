@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <poll.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@
 #define PATH_BYTES 1024
 #define MANIFEST_BYTES_MAX 65536u
 #define FETCH_RANGES 4
+#define FETCH_LOOK_MS 50 /* whether another slot has fetched a state */
 #define FETCH_RANGE_BYTES (4 << 20)
 #define YOUNG_S 60       /* used so lately: not removed */
 #define ABANDONED_S 3600 /* in no object store after so long: nobody will name it */
@@ -30,8 +32,15 @@ DEFINE_CLEANUP(cleanup_json, json_t, json_decref)
 struct kept {
     const struct config *config;
     struct object_store *objects;
-    pthread_mutex_t lock; /* pg; one fetch at a time, so that two slots do not fetch the same */
+    /* None is held while an object is on its way, but for trims, which nobody waits for. */
+    pthread_mutex_t pg_lock, fetch_lock, trim_lock;
     struct pg pg;
+    struct fetch *fetches; /* under way, each state once */
+};
+
+struct fetch {
+    const char *id;
+    struct fetch *next;
 };
 
 struct kept *kept_new(const struct config *config, struct object_store *objects)
@@ -42,7 +51,9 @@ struct kept *kept_new(const struct config *config, struct object_store *objects)
     }
     k->config = config;
     k->objects = objects;
-    (void)pthread_mutex_init(&k->lock, NULL);
+    (void)pthread_mutex_init(&k->pg_lock, NULL);
+    (void)pthread_mutex_init(&k->fetch_lock, NULL);
+    (void)pthread_mutex_init(&k->trim_lock, NULL);
     (void)snprintf(k->pg.url, sizeof k->pg.url, "%s", config->postgres_url);
     return k;
 }
@@ -51,7 +62,10 @@ void kept_free(struct kept *k)
 {
     if (k) {
         pg_close(&k->pg);
-        (void)pthread_mutex_destroy(&k->lock);
+        assert(!k->fetches);
+        (void)pthread_mutex_destroy(&k->pg_lock);
+        (void)pthread_mutex_destroy(&k->fetch_lock);
+        (void)pthread_mutex_destroy(&k->trim_lock);
         free(k);
     }
 }
@@ -65,10 +79,10 @@ int kept_resolve(struct kept *k, const char *tenant, const char *template_name,
                  struct snapshot_row *ret_row, struct err *err)
 {
     assert(kept_is(template_name));
-    (void)pthread_mutex_lock(&k->lock);
+    (void)pthread_mutex_lock(&k->pg_lock);
     int rc = store_snapshot_resolve(&k->pg, tenant,
                                     template_name + strlen(SNAPSHOT_TEMPLATE_PREFIX), ret_row, err);
-    (void)pthread_mutex_unlock(&k->lock);
+    (void)pthread_mutex_unlock(&k->pg_lock);
     return rc;
 }
 
@@ -214,8 +228,20 @@ static bool is_stored(struct kept *k, const char *id)
            object_exists(k->objects, &layer, &err) == 1;
 }
 
+static bool used_since(const struct kept *k, const struct folder *f)
+{
+    char path[PATH_BYTES];
+    struct stat st;
+    path_of(k, f->id, NULL, path);
+    return stat(path, &st) == 0 && (int64_t)st.st_mtim.tv_sec > f->used_s;
+}
+
+/* Another thread's trim is as good. */
 static void trim(struct kept *k)
 {
+    if (pthread_mutex_trylock(&k->trim_lock) != 0) {
+        return;
+    }
     cleanup_free struct folder *folders = calloc(FOLDERS_MAX, sizeof *folders);
     int64_t bytes = 0, max = k->config->worker_kept_cache_mib_max << 20;
     if (!folders) {
@@ -225,12 +251,14 @@ static void trim(struct kept *k)
     qsort(folders, (size_t)n, sizeof *folders, by_use);
     for (int i = 0; i < n && bytes > max; i++) {
         int64_t idle_s = wall_ms() / 1000 - folders[i].used_s;
-        if (idle_s >= YOUNG_S && (idle_s >= ABANDONED_S || is_stored(k, folders[i].id))) {
+        if (idle_s >= YOUNG_S && (idle_s >= ABANDONED_S || is_stored(k, folders[i].id)) &&
+            !used_since(k, &folders[i])) {
             remove_folder(k, folders[i].id);
             bytes -= folders[i].bytes;
             log_info("kept state leaves this disk", "id", folders[i].id);
         }
     }
+    (void)pthread_mutex_unlock(&k->trim_lock);
 }
 
 /* ---- fetching ---- */
@@ -264,14 +292,14 @@ static int fetch_file(struct kept *k, const char *digest, const char *path, stru
 
 static int fetch_state(struct kept *k, const char *id, const char *layer, struct err *err)
 {
-    char tmp[OBJECT_HEX + 16], path[PATH_BYTES], to[PATH_BYTES];
+    char tmp[40], path[PATH_BYTES], to[PATH_BYTES];
     int rc = config_make_kept(k->config->home, err);
     if (rc < 0) {
         return rc;
     }
     (void)snprintf(path, sizeof path, "%s/kept", k->config->home);
     give_to_vmpool(k, path);
-    (void)snprintf(tmp, sizeof tmp, "get.%d", (int)getpid()); /* one at a time, by the lock */
+    (void)snprintf(tmp, sizeof tmp, "get.%d.%.16s", (int)getpid(), id); /* each once */
     remove_folder(k, tmp);
     path_of(k, tmp, NULL, path);
     if (mkdir(path, 0770) < 0 || chmod(path, 0770) < 0) {
@@ -293,18 +321,62 @@ static int fetch_state(struct kept *k, const char *id, const char *layer, struct
     return rc < 0 ? err_prefix(err, "kept state %.16s..", id) : 0;
 }
 
+/* true: f is the one that fetches its state now. */
+static bool fetch_begin(struct kept *k, struct fetch *f)
+{
+    (void)pthread_mutex_lock(&k->fetch_lock);
+    const struct fetch *other = k->fetches;
+    while (other && strcmp(other->id, f->id) != 0) {
+        other = other->next;
+    }
+    if (!other) {
+        f->next = k->fetches;
+        k->fetches = f;
+    }
+    (void)pthread_mutex_unlock(&k->fetch_lock);
+    return !other;
+}
+
+static void fetch_end(struct kept *k, struct fetch *f)
+{
+    (void)pthread_mutex_lock(&k->fetch_lock);
+    struct fetch **at = &k->fetches;
+    while (*at != f) {
+        at = &(*at)->next;
+    }
+    *at = f->next;
+    (void)pthread_mutex_unlock(&k->fetch_lock);
+}
+
+/* Have one state here. Another slot that fetches it is waited for, until abort_fd is readable.
+ * Returns 1 when it was fetched now. */
+static int have_state(struct kept *k, const char *id, const char *layer, int abort_fd,
+                      struct err *err)
+{
+    struct fetch f = { .id = id };
+    while (!is_here(k, id)) {
+        if (fetch_begin(k, &f)) {
+            int rc = is_here(k, id) ? 0 : fetch_state(k, id, layer, err);
+            fetch_end(k, &f);
+            return rc < 0 ? rc : 1;
+        }
+        struct pollfd p = { .fd = abort_fd, .events = POLLIN };
+        if (poll(&p, 1, FETCH_LOOK_MS) > 0) {
+            return err_set(err, ERR_STALE, "given up while a kept state was fetched");
+        }
+    }
+    return 0;
+}
+
 /* Have every state of the row's chain on this disk: manifest and layer in turn. */
-static int fetch(struct kept *k, const struct snapshot_row *row, struct err *err)
+static int fetch(struct kept *k, const struct snapshot_row *row, int abort_fd, struct err *err)
 {
     int rc = k->objects ? 0 : err_set(err, ERR_UNAVAILABLE, "kept states: no object store is open");
     int64_t start_us = mono_us();
     int fetched = 0;
-    (void)pthread_mutex_lock(&k->lock);
-    for (int i = 0; rc == 0 && i + 1 < row->n_layers; i += 2) {
-        if (!is_here(k, row->layers[i])) {
-            rc = fetch_state(k, row->layers[i], row->layers[i + 1], err);
-            fetched += rc == 0;
-        }
+    for (int i = 0; rc >= 0 && i + 1 < row->n_layers; i += 2) {
+        rc = have_state(k, row->layers[i], row->layers[i + 1], abort_fd, err);
+        fetched += rc > 0;
         touch(k, row->layers[i]);
     }
     if (fetched > 0) {
@@ -314,8 +386,7 @@ static int fetch(struct kept *k, const struct snapshot_row *row, struct err *err
         log_info("kept state fetched", "id", row->digest, "layers", count, "us", us);
         trim(k);
     }
-    (void)pthread_mutex_unlock(&k->lock);
-    return rc;
+    return rc < 0 ? rc : 0;
 }
 
 int kept_lease(struct kept *k, struct pool_client *pool, const struct snapshot_row *row,
@@ -326,7 +397,7 @@ int kept_lease(struct kept *k, struct pool_client *pool, const struct snapshot_r
     (void)snprintf(name, sizeof name, "kept:%s", row->digest);
     int rc = pool_lease(pool, name, saturated, abort_fd, timeout_ms, ret_lease, err);
     if (rc == -ERR_NOT_FOUND) {
-        rc = fetch(k, row, err);
+        rc = fetch(k, row, abort_fd, err);
         rc = rc < 0 ? rc : pool_lease(pool, name, saturated, abort_fd, timeout_ms, ret_lease, err);
     }
     if (rc == 0) {
@@ -458,9 +529,7 @@ static int export_state(struct kept *k, struct pool_client *pool, const struct l
     (void)snprintf(us, sizeof us, "%lld", (long long)(mono_us() - start_us));
     (void)snprintf(pages, sizeof pages, "%lld", (long long)ret_facts->pages);
     log_info("state kept", "id", made.id, "pages", pages, "upload_us", us);
-    (void)pthread_mutex_lock(&k->lock);
     trim(k);
-    (void)pthread_mutex_unlock(&k->lock);
     return 0;
 }
 
@@ -489,7 +558,6 @@ void kept_lend_end(struct kept *k, const struct snapshot_row *row)
     struct object_id id;
     struct err err = { 0 };
     assert(row->n_layers >= 2);
-    (void)pthread_mutex_lock(&k->lock);
     for (int i = 0; i < 2; i++) { /* its manifest and its layer; what is below belongs to others */
         if (object_id_parse(&id, row->layers[i], &err) < 0 ||
             object_delete(k->objects, &id, &err) < 0) {
@@ -498,5 +566,4 @@ void kept_lend_end(struct kept *k, const struct snapshot_row *row)
         }
     }
     remove_folder(k, row->digest);
-    (void)pthread_mutex_unlock(&k->lock);
 }

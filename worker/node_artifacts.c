@@ -56,11 +56,19 @@ int node_artifacts_take(struct session *s, int channel_fd, int abort_fd, char *c
     return artifacts_receive(&job, ret_set, err);
 }
 
+struct giver {
+    struct object_store *objects;
+    struct pending *pending;
+};
+
 static int put(void *arg, const struct artifact_object *object, struct err *err)
 {
-    struct object_store *objects = arg;
-    if (!objects) {
+    const struct giver *g = arg;
+    if (!g->objects) {
         return err_set(err, ERR_UNAVAILABLE, "artifacts: no object store is open");
+    }
+    if (g->pending && pending_away(g->pending)) {
+        return err_set(err, ERR_UNAVAILABLE, "the object store is away; others wait for it");
     }
     struct object_id want;
     int rc = object_id_parse(&want, object->sha256, err);
@@ -68,7 +76,7 @@ static int put(void *arg, const struct artifact_object *object, struct err *err)
         return rc;
     }
     struct object_put p = { .fd = object->fd, .size_bytes = (int64_t)object->size, .want = &want };
-    return object_put(objects, &p, err);
+    return object_put(g->objects, &p, err);
 }
 
 struct holder {
@@ -86,11 +94,17 @@ int node_artifacts_store(struct artifact_set *set, struct object_store *objects,
                          struct pending *pending, const char *job_id, struct manifest *ret_manifest,
                          struct err *err)
 {
-    int rc = artifacts_store(set, put, objects, err);
+    struct giver g = { .objects = objects, .pending = pending };
+    int rc = artifacts_store(set, put, &g, err);
     struct holder h = { .pending = pending, .job_id = job_id };
     struct err why = { 0 };
-    if (rc < 0 && pending && artifacts_hold(set, hold, &h, &why) < 0) {
-        log_warn("artifacts cannot wait for the object store", "job", job_id, "error", why.text);
+    if (rc < 0 && pending) {
+        if (artifacts_hold(set, hold, &h, &why) < 0) {
+            log_warn("artifacts cannot wait for the object store", "job", job_id, "error",
+                     why.text);
+        } else if (rc == -ERR_TIMEOUT || rc == -ERR_UNAVAILABLE) {
+            pending_say_away(pending);
+        }
     }
     *ret_manifest = set->manifest;
     set->manifest = (struct manifest){ 0 };

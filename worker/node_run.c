@@ -145,7 +145,7 @@ void node_store(const struct node_job *j, const char *job_id, struct artifact_se
                 struct manifest *ret_artifacts)
 {
     struct err err = { 0 };
-    if (node_artifacts_store(set, j->shared->objects, j->shared->pending, job_id, ret_artifacts,
+    if (node_artifacts_store(set, j->shared->puts, j->shared->pending, job_id, ret_artifacts,
                              &err) < 0) {
         log_warn("artifacts not stored", "job", job_id, "error", err.text);
     }

@@ -35,7 +35,7 @@ struct pending {
 
     pthread_mutex_t lock;
     pthread_cond_t news;
-    bool stopping;
+    bool stopping, away;
     int64_t bytes;
     int files;
 };
@@ -124,6 +124,26 @@ int pending_keep(struct pending *p, const char *job_id, const char *sha256, int 
     return rc < 0 ? rc : 0;
 }
 
+static void set_away(struct pending *p, bool away)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    p->away = away;
+    (void)pthread_mutex_unlock(&p->lock);
+}
+
+void pending_say_away(struct pending *p)
+{
+    set_away(p, true);
+}
+
+bool pending_away(struct pending *p)
+{
+    (void)pthread_mutex_lock(&p->lock);
+    bool away = p->away;
+    (void)pthread_mutex_unlock(&p->lock);
+    return away;
+}
+
 /* ---- the thread ---- */
 
 /* One file: into the store, then its rows. 1: done with; 0: its job has not ended. */
@@ -144,6 +164,9 @@ static int offer(struct pending *p, const char *name, struct err *err)
     int rc = object_id_parse(&want, sha256, err);
     struct object_put put = { .fd = fd, .size_bytes = st.st_size, .want = &want };
     rc = rc < 0 ? rc : object_put(p->objects, &put, err);
+    if (rc == 0) {
+        set_away(p, false);
+    }
     rc = rc < 0 ? rc : store_artifact_came(&p->pg, job_id, sha256, err);
     if (rc > 0 && unlink(path) == 0) {
         count(p, -1, -(int64_t)st.st_size);
@@ -168,7 +191,7 @@ static bool look(struct pending *p)
         ok = offer(p, e->d_name, &err) >= 0;
     }
     (void)closedir(d);
-    if (!ok && !p->told) {
+    if (!ok && !p->told && err.code != ERR_STALE) { /* which is the worker's end */
         log_warn("artifacts wait for the object store", "error", err.text);
     } else if (ok && p->told) {
         log_info("artifacts are stored again");

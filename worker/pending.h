@@ -4,8 +4,9 @@
  * into HOME/spool/objects under the job's id and its digest, durable before the result commits with
  * the artifact marked `pending`. One thread offers what is there to the store; when it has it, and
  * the job's rows say so, the file is removed. A result that is not in Postgres yet keeps its files:
- * they are offered again until the job has ended. Files outlive the worker: the next one of this
- * home goes on. Thread-safe. */
+ * they are offered again until the job has ended. While the store is away nobody else asks it: what
+ * slots have is kept at once (pending_away), until the thread has stored something again. Files
+ * outlive the worker: the next one of this home goes on. Thread-safe. */
 #pragma once
 #include "common/base/config.h"
 #include "common/store/object.h"
@@ -21,3 +22,7 @@ void pending_stop(struct pending *p);
  * would be passed; -ERR_SYS. */
 MUST_CHECK int pending_keep(struct pending *p, const char *job_id, const char *sha256, int fd,
                             uint64_t size, struct err *err);
+/* The store did not answer a slot whose files are kept now: it is away until one of them is stored.
+ */
+void pending_say_away(struct pending *p);
+bool pending_away(struct pending *p);

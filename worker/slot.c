@@ -85,6 +85,7 @@ static void *slot_main(void *arg)
     struct slot *s = arg;
     bool had_job = false;
     while (!atomic_load(&s->shared->stopping)) {
+        hot_tidy(s->shared->park, false); /* also beside a stream of other jobs */
         if (!prepare(s)) {
             continue;
         }
@@ -105,7 +106,6 @@ static void *slot_main(void *arg)
         atomic_store(&s->shared->told, false);
         struct help_ticket ticket;
         if (rc == 0) {
-            hot_tidy(s->shared->park, false);
             if (s->shared->script || !help_look(s, &ticket)) {
                 continue;
             }

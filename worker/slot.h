@@ -36,6 +36,7 @@ struct slot_shared {
     struct committer *committer;
     struct hot_park *park;        /* machines that batches share, between two jobs */
     struct object_store *objects; /* artifacts, archives; any thread; NULL: none */
+    struct object_store *puts;    /* the same, for what a slot waits for with its result in hand */
     struct pending *pending;      /* artifacts that wait for objects; NULL: none */
     struct kept *kept;
     struct publisher *publisher; /* live output */

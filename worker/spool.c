@@ -28,6 +28,7 @@ struct spool {
     int fd;
     char path[512];
     int64_t bytes, bytes_max; /* of the file */
+    int64_t known;            /* before it: in at[], or consumed. Less than bytes: at[] is full */
     uint64_t next_number;
     int first, n;                  /* of the records in at[] that are not consumed */
     int64_t at[SPOOL_RECORDS_MAX]; /* where each begins; ring of first .. first + n */
@@ -89,6 +90,26 @@ static int64_t read_record(int fd, int64_t at, int64_t size, struct head *ret_he
     return (int64_t)(sizeof h + h.len);
 }
 
+/* As many as at[] has room for of the records that are in the file and not in it yet: consumed ones
+ * stay in the file, so that one may be opened which has more. */
+static void fill(struct spool *s)
+{
+    cleanup_buf struct buf payload;
+    buf_init(&payload, SPOOL_RECORD_MAX + 1);
+    while (s->n < SPOOL_RECORDS_MAX && s->known < s->bytes) {
+        struct head h;
+        int64_t len = read_record(s->fd, s->known, s->bytes, &h, &payload);
+        if (len < 0) {
+            log_fmt(LOG_ERROR, "spool %s: what follows %lld is damaged, and lost", s->path,
+                    (long long)s->known);
+            s->known = s->bytes;
+            return;
+        }
+        *slot(s, s->n++) = s->known;
+        s->known += len;
+    }
+}
+
 /* Find the records of the file, cut off what is not one. */
 static int recover(struct spool *s, struct err *err)
 {
@@ -99,9 +120,12 @@ static int recover(struct spool *s, struct err *err)
         return err_sys(err, "spool %s", s->path);
     }
     struct head h;
-    for (int64_t len; s->n < SPOOL_RECORDS_MAX &&
-                      (len = read_record(s->fd, s->bytes, st.st_size, &h, &payload)) > 0;) {
-        *slot(s, s->n++) = s->bytes;
+    int n = 0;
+    for (int64_t len; (len = read_record(s->fd, s->bytes, st.st_size, &h, &payload)) > 0; n++) {
+        if (s->n < SPOOL_RECORDS_MAX) {
+            *slot(s, s->n++) = s->bytes;
+            s->known = s->bytes + len;
+        }
         s->bytes += len;
         s->next_number = h.number + 1;
     }
@@ -112,8 +136,8 @@ static int recover(struct spool *s, struct err *err)
             return err_sys(err, "spool %s", s->path);
         }
     }
-    if (s->n > 0) {
-        log_fmt(LOG_INFO, "spool %s: %d results of before wait to be committed", s->path, s->n);
+    if (n > 0) {
+        log_fmt(LOG_INFO, "spool %s: %d results of before wait to be committed", s->path, n);
     }
     return 0;
 }
@@ -245,6 +269,7 @@ int spool_append(struct spool *s, const struct buf *payloads, int n, struct err 
     if (n > SPOOL_RECORDS_MAX - s->n) {
         return err_set(err, ERR_NO_CAPACITY, "spool: %d results, it is full", s->n);
     }
+    assert(s->known == s->bytes); /* there is room in at[] */
     bool ok = true;
     for (int i = 0; i < n && ok; i++) {
         struct head h = { .magic = MAGIC,
@@ -269,7 +294,7 @@ int spool_append(struct spool *s, const struct buf *payloads, int n, struct err 
     for (int i = 0; i < n; i++) {
         *slot(s, s->n++) = places[i];
     }
-    s->bytes = at;
+    s->bytes = s->known = at;
     s->next_number += (uint64_t)n;
     return 0;
 }
@@ -290,8 +315,9 @@ void spool_consume(struct spool *s, int n)
     assert(n >= 0 && n <= s->n);
     s->first = (s->first + n) % SPOOL_RECORDS_MAX;
     s->n -= n;
+    fill(s);
     if (s->n == 0 && s->bytes > 0) {
-        s->bytes = 0;
+        s->bytes = s->known = 0;
         s->first = 0;
         (void)!ftruncate(s->fd, 0); /* failed: committed again after a restart, which is a no-op */
     }

@@ -15,7 +15,7 @@
 #include "common/base/buf.h"
 
 #define SPOOL_RECORD_MAX (256u << 20) /* bytes of a payload */
-#define SPOOL_RECORDS_MAX 4096
+#define SPOOL_RECORDS_MAX 4096        /* not consumed; the file may have more */
 #define SPOOL_FILES_MAX 64
 
 struct spool;
@@ -26,7 +26,8 @@ MUST_CHECK int spool_open(struct spool **ret_spool, const char *dir, int64_t byt
                           struct err *err);
 void spool_close(struct spool *s); /* NULL allowed */
 
-/* Records not consumed yet; bytes of the file. */
+/* Records not consumed yet, those of before that are beyond SPOOL_RECORDS_MAX not counted; bytes of
+ * the file. */
 int spool_count(const struct spool *s);
 int64_t spool_bytes(const struct spool *s);
 /* Append n payloads: all of them durable when it returns 0, else none is there. -ERR_NO_CAPACITY:
@@ -35,5 +36,5 @@ MUST_CHECK int spool_append(struct spool *s, const struct buf *payloads, int n, 
 /* Payload of the index-th record not consumed (0: the oldest) into out, which is emptied first.
  * -ERR_CORRUPT: the disk does not give back what was written. */
 MUST_CHECK int spool_read(struct spool *s, int index, struct buf *out, struct err *err);
-/* The n oldest are done with. */
+/* The n oldest are done with. The count may be larger by records of before, which come last. */
 void spool_consume(struct spool *s, int n);

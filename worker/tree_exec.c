@@ -102,6 +102,9 @@ static int fork_patiently(struct lane *l, uint64_t from)
     int rc;
     do {
         rc = pool_fork(&l->pool, from, l->abort_fd, FORK_WAIT_MS, &l->lease, &l->err);
+        if (rc == -ERR_NO_CAPACITY) {
+            hot_tidy(l->x->slot->shared->park, true); /* what is only kept in case makes room */
+        }
     } while (rc < 0 && pool_again(&l->pool, rc, l->abort_fd, &patience));
     return rc;
 }

@@ -14,6 +14,8 @@
 #include "worker/publisher.h"
 #include "worker/slot.h"
 
+#define PUT_STALL_S 10 /* a slot waits no longer for an object store that says nothing */
+
 struct worker {
     char name[QUEUE_WORKER_MAX];
     struct slot_shared shared;
@@ -23,12 +25,21 @@ struct worker {
     int n_slots; /* started */
 };
 
-static int open_objects(const struct config *config, struct object_store **ret_objects,
-                        struct err *err)
+/* objects; and puts, which does not try again what does not go: the thread of pending.h does. */
+static int open_objects(const struct config *config, struct slot_shared *shared, struct err *err)
 {
     struct object_options options;
     int rc = object_options_from(&options, config, err);
-    return rc < 0 ? rc : object_store_open(ret_objects, &options, err);
+    rc = rc < 0 ? rc : object_store_open(&shared->objects, &options, err);
+    shared->puts = shared->objects;
+    if (rc < 0 || options.driver != OBJECT_S3) {
+        return rc;
+    }
+    struct object_s3_options *s3 = &options.s3;
+    s3->attempts_max = 1;
+    s3->stall_timeout_s = s3->stall_timeout_s < PUT_STALL_S ? s3->stall_timeout_s : PUT_STALL_S;
+    shared->puts = NULL;
+    return object_store_open(&shared->puts, &options, err);
 }
 
 int worker_start(const struct config *config, job_script script, struct worker **ret_worker,
@@ -48,7 +59,7 @@ int worker_start(const struct config *config, job_script script, struct worker *
     w->shared.inflight = inflight_new(slots + CLAIMS_READ_MAX + COMMIT_CLAIMS_MAX);
     w->shared.claims = claims_new(w->shared.inflight);
     w->shared.warm = warm_new(w->name);
-    int rc = open_objects(config, &w->shared.objects, err);
+    int rc = open_objects(config, &w->shared, err);
     w->shared.kept = kept_new(config, w->shared.objects);
     if (rc == 0 && w->shared.objects) {
         rc = pending_start(config, w->shared.objects, &w->shared.pending, err);
@@ -132,11 +143,17 @@ int worker_stop(struct worker *w, int64_t commit_wait_ms)
     give_back_claims(w);
     int left = committer_stop(w->shared.committer, commit_wait_ms);
     heartbeat_stop(w->heartbeat); /* last: claims are renewed until their results are committed */
+    if (w->shared.objects) {
+        object_store_give_up(w->shared.objects); /* what waits stays on the disk */
+    }
     pending_stop(w->shared.pending);
     claims_free(w->shared.claims);
     warm_free(w->shared.warm);
     inflight_free(w->shared.inflight);
     kept_free(w->shared.kept);
+    if (w->shared.puts != w->shared.objects) {
+        object_store_free(w->shared.puts);
+    }
     object_store_free(w->shared.objects);
     free(w->slots);
     free(w);

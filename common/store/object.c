@@ -67,6 +67,11 @@ void object_store_free(struct object_store *s)
     }
 }
 
+void object_store_give_up(struct object_store *s)
+{
+    atomic_store(&s->given_up, true);
+}
+
 const char *object_store_name(const struct object_store *s)
 {
     return s->name;

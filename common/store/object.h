@@ -69,6 +69,9 @@ struct object_store;
 MUST_CHECK int object_store_open(struct object_store **ret_store,
                                  const struct object_options *options, struct err *err);
 void object_store_free(struct object_store *s); /* NULL allowed; no call may be under way */
+/* Nobody waits for it any more: requests under way, in other threads, end within about a second,
+ * and further ones at once, with -ERR_STALE. (S3; a folder is not waited for.) */
+void object_store_give_up(struct object_store *s);
 /* "dir ROOT" or "s3 BUCKET/PREFIX at ENDPOINT", for messages. Lives as long as the store. */
 const char *object_store_name(const struct object_store *s);
 

@@ -4,6 +4,7 @@
 #define OPENSSL_SUPPRESS_DEPRECATED /* below */
 #include <openssl/sha.h>
 #include <sodium.h>
+#include <stdatomic.h>
 #include <sys/types.h>
 #include "common/store/object.h"
 
@@ -34,6 +35,7 @@ struct object_store {
     const struct object_ops *ops;
     char name[1024];
     int64_t renew_after_ms; /* 0: never */
+    atomic_bool given_up;
     char tmp[600]; /* folder for temporary files, on the file system of the objects (dir driver) */
 };
 

@@ -16,6 +16,8 @@
 
 #include "common/base/clock.h"
 
+#define GIVE_UP_LOOK_MS 100
+
 #define EMPTY_SHA256 "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855"
 #define ERROR_TEXT_MAX (64 * 1024) /* of an error document; the rest is passed over */
 
@@ -104,7 +106,7 @@ static int on_progress(void *arg, curl_off_t down_total, curl_off_t down, curl_o
         t->moved_ms = now;
     }
     t->stalled = now - t->moved_ms >= (int64_t)t->s->o.stall_timeout_s * 1000;
-    return t->stalled;
+    return t->stalled || atomic_load(&t->s->base.given_up);
 }
 
 /* The value of header `name` in line[0..n), trimmed, cut into out; false when it is another. */
@@ -304,6 +306,10 @@ static enum s3_outcome transport_failed(struct transfer *t, CURLcode code, const
         }
         return S3_FINAL;
     }
+    if (atomic_load(&t->s->base.given_up)) {
+        (void)err_set(err, ERR_STALE, "%s: %s: given up", what(t->s, t->q, w), t->s->host);
+        return S3_FINAL;
+    }
     if (t->stalled) {
         (void)err_set(err, ERR_TIMEOUT, "%s: %s: no byte moved for %d s", what(t->s, t->q, w),
                       t->s->host, t->s->o.stall_timeout_s);
@@ -409,8 +415,12 @@ bool s3_again(struct object_s3 *s, int *attempt, struct err *err)
     }
     uint64_t random;
     randombytes_buf(&random, sizeof random);
-    sleep_ms(s3_backoff_ms(s->o.retry_base_ms, s->o.retry_max_ms, *attempt, random));
-    return true;
+    int64_t until_ms =
+        mono_ms() + s3_backoff_ms(s->o.retry_base_ms, s->o.retry_max_ms, *attempt, random);
+    for (int64_t left; (left = until_ms - mono_ms()) > 0 && !atomic_load(&s->base.given_up);) {
+        sleep_ms(left < GIVE_UP_LOOK_MS ? left : GIVE_UP_LOOK_MS);
+    }
+    return true; /* given up: the attempt says so */
 }
 
 int s3_send(struct object_s3 *s, const struct s3_request *q, struct s3_response *r, struct err *err)

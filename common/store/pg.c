@@ -124,32 +124,73 @@ int pg_ensure(struct pg *pg, struct err *err)
     return connect_now(pg, err);
 }
 
+struct meaning {
+    char state[6]; /* SQLSTATE, or how it begins */
+    enum err_code code;
+};
+
+/* What is wrong with the data of the statement itself: the same again fails again. */
+static const struct meaning of_the_data[] = {
+    { "23505", ERR_CONFLICT }, { "22", ERR_INVALID }, { "21", ERR_DB }, { "23", ERR_DB },
+    { "44", ERR_DB },          { "54", ERR_DB },      { "P0", ERR_DB },
+};
+
+static bool begins(const char *state, const char *const *with, size_t n)
+{
+    for (size_t i = 0; i < n; i++) {
+        if (strncmp(state, with[i], strlen(with[i])) == 0) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* The server goes, comes, or has no connection left. */
+static bool is_away(const char *state)
+{
+    static const char *const states[] = { "08", "57P", "53300" };
+    return begins(state, states, sizeof states / sizeof states[0]);
+}
+
+/* A new session may fare better: it finds the primary, after a failover (25006), or prepares anew
+ * what is not as it was. */
+static bool is_of_session(const char *state)
+{
+    static const char *const states[] = { "25006", "0A000", "26000" };
+    return begins(state, states, sizeof states / sizeof states[0]);
+}
+
+/* Everything that is not known to be the data's fault is Postgres' own: out of room, cancelled,
+ * locked, read-only, without the right or the table. It is the same for every statement, and
+ * somebody will mend it: nothing may be thrown away for it. */
+static enum err_code code_of(const char *state)
+{
+    for (size_t i = 0; i < sizeof of_the_data / sizeof of_the_data[0]; i++) {
+        if (strncmp(state, of_the_data[i].state, strlen(of_the_data[i].state)) == 0) {
+            return of_the_data[i].code;
+        }
+    }
+    return ERR_UNAVAILABLE;
+}
+
 int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err)
 {
     const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
-    if (!pg->conn || PQstatus(pg->conn) != CONNECTION_OK ||
-        (state && (strncmp(state, "08", 2) == 0 || strncmp(state, "57P", 3) == 0 ||
-                   strcmp(state, "53300") == 0))) {
+    if (!pg->conn || PQstatus(pg->conn) != CONNECTION_OK || (state && is_away(state))) {
         PQclear(res);
         return unavailable(pg, err);
     }
-    enum err_code code = ERR_DB;
-    if (state && strcmp(state, "23505") == 0) {
-        code = ERR_CONFLICT;
-    } else if (state && strncmp(state, "22", 2) == 0) {
-        code = ERR_INVALID;
-    } else if (state && (strcmp(state, "40P01") == 0 || strcmp(state, "40001") == 0)) {
-        code =
-            ERR_UNAVAILABLE; /* a deadlock: the other one goes first, the same again goes through */
-    } else if (state && strncmp(state, "53", 2) == 0) {
-        code = ERR_UNAVAILABLE; /* disk full, out of memory: nothing is wrong with what was asked */
-    }
+    enum err_code code = state ? code_of(state) : ERR_UNAVAILABLE; /* none: libpq itself */
     char why[384];
     const char *primary = res ? PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     (void)snprintf(why, sizeof why, "%s", primary ? primary : PQerrorMessage(pg->conn));
     cut_newline(why);
     int rc = err_set(err, code, "Postgres: %s: %s%s%s%s", what, why, state ? " (" : "",
                      state ? state : "", state ? ")" : "");
+    if (!state || is_of_session(state)) {
+        PQfinish(pg->conn);
+        pg->conn = NULL;
+    }
     PQclear(res);
     return rc;
 }

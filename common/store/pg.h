@@ -31,9 +31,10 @@ MUST_CHECK int pg_open(struct pg *pg, const char *url, struct err *err);
 void pg_close(struct pg *pg);
 /* Reconnect when the connection is not usable; 0 when usable afterwards. */
 MUST_CHECK int pg_ensure(struct pg *pg, struct err *err);
-/* Map a failed PGresult to an err: lost connection, 08, 57P, 53300 -> UNAVAILABLE, 23505 ->
- * CONFLICT, class 22 (a value the database cannot hold) -> INVALID, else DB. Clears res (NULL
- * allowed). */
+/* Map a failed PGresult to an err. What is wrong with the statement's data: 23505 -> CONFLICT,
+ * class 22 (a value the database cannot hold) -> INVALID, classes 21, 23, 44, 54, P0 -> DB. All
+ * else (connection lost, no room, read-only, cancelled, no right, no table) -> UNAVAILABLE. Clears
+ * res (NULL allowed); the connection may be closed (pg_ensure). */
 int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err);
 
 /* Apply the migrations of schemas/sql (compiled in) that are missing, each in a transaction, under

@@ -12,6 +12,8 @@
 #include "common/store/object.h"
 #include "common/store/pg_internal.h"
 #include "tests/support/fixture.h"
+#include "tests/support/silent_s3.h"
+#include "worker/node_artifacts.h"
 #include "worker/pending.h"
 
 FIXTURE_MAIN
@@ -202,4 +204,74 @@ Test(pending, it_is_bounded)
     fd = content("hello");
     cr_assert_eq(pending_keep(p, other.text, HELLO_SHA, fd, 5, &err), -ERR_NO_CAPACITY);
     (void)close(fd);
+}
+
+/* ---- a store that is there and says nothing ---- */
+
+/* What the artifact of a job that has ended is listed as. */
+static enum artifact_reason store_one(struct object_store *puts, const char *job_id)
+{
+    struct artifact_set set;
+    struct artifact *a = NULL;
+    struct manifest m;
+    artifacts_init(&set);
+    set.spool_fd = content("hello");
+    OK(manifest_add(&set.manifest, "out/a", 5, NULL, 0, &a, &err));
+    a->type = ARTIFACT_FILE;
+    a->size = 5;
+    memcpy(a->sha256, HELLO_SHA, sizeof a->sha256);
+    cr_expect_lt(node_artifacts_store(&set, puts, p, job_id, &m, &err), 0);
+    cr_assert_eq(m.n, 1);
+    enum artifact_reason reason = m.files[0].reason;
+    manifest_done(&m);
+    return reason;
+}
+
+/* It is asked once; the artifacts of the jobs behind wait at once, until one of them was stored. */
+Test(pending, a_silent_store_is_waited_for_once)
+{
+    int fd;
+    struct object_store *puts = silent_s3(home, 1, &fd);
+    struct dispatch_row row;
+    begin(&row);
+    for (int i = 0; i < 4; i++) {
+        struct id other = id_new();
+        cr_assert_eq(store_one(puts, i == 0 ? row.job_id : other.text), ARTIFACT_PENDING);
+        cr_assert_eq(silent_s3_asked(fd), i == 0, "job %d", i);
+    }
+    cr_assert(pending_away(p));
+    shell("rm %s/objects && mv %s/away %s/objects");
+    for (int64_t until = mono_ms() + WAIT_MS; pending_away(p) && mono_ms() < until; sleep_ms(20)) {
+    }
+    struct id next = id_new();
+    cr_assert_eq(store_one(puts, next.text), ARTIFACT_PENDING);
+    cr_assert(silent_s3_asked(fd), "asked again");
+    object_store_free(puts);
+    (void)close(fd);
+    dispatch_rows_done(&row, 1);
+}
+
+/* A worker that is told to end does not wait for it either. */
+Test(pending, it_ends_while_the_store_is_silent)
+{
+    int fd;
+    struct object_store *s = silent_s3(home, 600, &fd);
+    struct dispatch_row row;
+    begin(&row);
+    keep(row.job_id);
+    pending_stop(p);
+    p = NULL;
+    OK(pending_start(&config, s, &p, &err));
+    bool came = false;
+    for (int64_t until = mono_ms() + WAIT_MS; !came && mono_ms() < until; sleep_ms(20)) {
+        came = silent_s3_asked(fd);
+    }
+    cr_assert(came);
+    object_store_give_up(s);
+    pending_stop(p);
+    p = NULL;
+    cr_assert(waits(row.job_id));
+    object_store_free(s);
+    (void)close(fd);
+    dispatch_rows_done(&row, 1);
 }

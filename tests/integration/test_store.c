@@ -455,13 +455,21 @@ Test(store, waits_cost_no_attempt_and_end_too)
     result_row_done(&row);
 }
 
-/* A full disk says nothing about the row: who wrote it waits, as for a server that is away. */
-Test(store, a_full_disk_is_waited_for)
+/* Only what is wrong with the row itself is told so. For everything else who wrote it waits, as for
+ * a server that is away; one that cannot write is looked for anew. */
+Test(store, what_is_not_wrong_with_the_row_is_waited_for)
 {
     static const struct {
         const char *state;
         int code;
-    } rows[] = { { "53100", ERR_UNAVAILABLE }, { "53200", ERR_UNAVAILABLE }, { "42000", ERR_DB } };
+        bool anew;
+    } rows[] = { { "53100", ERR_UNAVAILABLE, false }, { "55000", ERR_UNAVAILABLE, false },
+                 { "57014", ERR_UNAVAILABLE, false }, { "55P03", ERR_UNAVAILABLE, false },
+                 { "58030", ERR_UNAVAILABLE, false }, { "42501", ERR_UNAVAILABLE, false },
+                 { "42P01", ERR_UNAVAILABLE, false }, { "40P01", ERR_UNAVAILABLE, false },
+                 { "22021", ERR_INVALID, false },     { "23505", ERR_CONFLICT, false },
+                 { "23503", ERR_DB, false },          { "54000", ERR_DB, false },
+                 { "P0001", ERR_DB, false },          { "25006", ERR_UNAVAILABLE, true } };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         char sql[128];
         (void)snprintf(sql, sizeof sql,
@@ -471,6 +479,7 @@ Test(store, a_full_disk_is_waited_for)
         cr_assert_eq(pg_fail(&f.pg, res, "commit results", &err), -rows[i].code, "%s", err.text);
         cr_assert(strstr(err.text, "commit results: no space left"), "%s", err.text);
         cr_assert(strstr(err.text, rows[i].state), "%s", err.text);
+        cr_assert_eq(f.pg.conn == NULL, rows[i].anew, "%s", rows[i].state);
     }
 }
 

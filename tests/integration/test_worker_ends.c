@@ -124,6 +124,86 @@ Test(worker_ends, postgres_away_loses_nothing)
     server_remove(&own);
 }
 
+static void execute(struct pg *pg, const char *sql)
+{
+    PGresult *res = PQexec(pg->conn, sql);
+    ExecStatusType s = PQresultStatus(res);
+    cr_assert(s == PGRES_COMMAND_OK || s == PGRES_TUPLES_OK, "%s: %s", sql,
+              PQerrorMessage(pg->conn));
+    PQclear(res);
+}
+
+/* As after a failover, or with a full storage. */
+Test(worker_ends, a_postgres_that_takes_nothing_loses_nothing)
+{
+    enum { JOBS = 6 };
+    struct server own = { .pid = 0 };
+    char url[URL_BYTES];
+    struct pg pg;
+    open_own(&own, url, &pg);
+    pid_t pid = start_worker_at("w1", url);
+    struct id ids[JOBS];
+    for (int i = 0; i < JOBS; i++) {
+        ids[i] = submit_to(&pg, "{\"template\":\"python\",\"command\":[\"sleep\",\"100\"]}");
+    }
+    dispatch(&pg, JOBS, NULL);
+    while (fake_pool_leases(pool) < 1) {
+        sleep_ms(10);
+    }
+    execute(&pg, "ALTER SYSTEM SET default_transaction_read_only = on");
+    execute(&pg, "SELECT pg_reload_conf()");
+    for (int64_t end = mono_ms() + WAIT_MS; fake_pool_releases(pool) < JOBS && mono_ms() < end;) {
+        sleep_ms(20);
+    }
+    cr_assert_eq(fake_pool_releases(pool), JOBS, "the jobs ran");
+    sleep_ms(1500); /* three tries, and another three */
+    execute(&pg, "ALTER SYSTEM RESET default_transaction_read_only");
+    execute(&pg, "SELECT pg_reload_conf()");
+    await_accepted(&pg, ids, JOBS);
+    expect_queue_empty();
+    PGresult *res = PQexec(pg.conn, "SELECT count(*) FROM attempts WHERE outcome <> 'committed'");
+    cr_assert_str_eq(PQgetvalue(res, 0, 0), "0");
+    PQclear(res);
+    cr_assert_eq(end_worker(pid), 0);
+    pg_close(&pg);
+    server_remove(&own);
+}
+
+/* The rest waits in memory. Once Postgres is back nobody waits any more: a pause after each of
+ * these batches would be minutes. */
+Test(worker_ends, a_full_spool_is_emptied_without_pauses)
+{
+    enum { JOBS = 32, ECHO_BYTES = 35000 }; /* the spool has room for fewer */
+    static char json[ECHO_BYTES + 100];
+    struct server own = { .pid = 0 };
+    char url[URL_BYTES];
+    struct pg pg;
+    struct id ids[JOBS];
+    open_own(&own, url, &pg);
+    (void)snprintf(json, sizeof json, "{\"template\":\"python\",\"command\":[\"echo\",\"%0*d\"]}",
+                   ECHO_BYTES, 1);
+    for (int i = 0; i < JOBS; i++) {
+        ids[i] = submit_to(&pg, json);
+    }
+    dispatch(&pg, JOBS / 2, NULL);
+    dispatch(&pg, JOBS / 2, NULL);
+    server_end(&own, SIGINT);
+    set("BROOD_WORKER_SPOOL_MIB", "1");
+    set("BROOD_WORKER_COMMIT_BATCH_MAX", "1");
+    pid_t pid = start_worker_at("w1", url);
+    for (int64_t end = mono_ms() + WAIT_MS; fake_pool_releases(pool) < JOBS && mono_ms() < end;) {
+        sleep_ms(20);
+    }
+    cr_assert_eq(fake_pool_releases(pool), JOBS);
+    sleep_ms(1000);
+    cr_assert_eq(postgres_start(&own), 0);
+    await_accepted(&pg, ids, JOBS);
+    expect_queue_empty();
+    cr_assert_eq(end_worker(pid), 0);
+    pg_close(&pg);
+    server_remove(&own);
+}
+
 /* ---- jobs go to where their kept state is warm ---- */
 
 #define ONE "{\"template\":\"snapshot:one\",\"command\":[\"echo\",\"1\"]}"

@@ -133,8 +133,10 @@ static bool serve(struct fake_pool *p, struct connection *c)
             (pool_PoolError){ .code = "not_found", .text = "no template of that name" };
         reply(c->fd, &refusal, NULL, 0);
         return true;
+    case POOL_ONE:
     case POOL_FULL_TWICE:
-        if (p->refusals++ >= 2) {
+        if (p->mode == POOL_ONE ? atomic_load(&p->leases) == atomic_load(&p->releases)
+                                : p->refusals++ >= 2) {
             lease(p, c, m.id);
             return true;
         }

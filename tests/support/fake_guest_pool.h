@@ -12,6 +12,7 @@ enum fake_pool_mode {
     POOL_NO_FDS,     /* a lease without its channel */
     POOL_GARBAGE,    /* bytes that are no message */
     POOL_CLOSES,     /* closes the connection on the first request, then is good */
+    POOL_ONE,        /* good, but with room for one lease at a time */
     POOL_FULL_TWICE, /* answers no_capacity twice, then is good */
     POOL_BROKEN,     /* answers unavailable: the template's sandboxes do not start */
     POOL_LATE_FORKS, /* answers unavailable to the first three forks, then is good */

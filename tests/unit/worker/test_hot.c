@@ -51,6 +51,19 @@ Test(hot, no_more_are_parked_than_max)
     hot_park_free(p);
 }
 
+/* Also when the slots never come to a rest. */
+Test(hot, the_idle_are_dropped_when_another_is_parked)
+{
+    struct hot_park *p = hot_park_new(&config, 4);
+    struct hot *old = make(&key_a);
+    static const struct hot_key key_b = { "tenant", "batch-b", "python" };
+    hot_put(p, old);
+    old->parked_us -= (HOT_IDLE_MS + 1) * 1000;
+    hot_put(p, make(&key_b));
+    cr_expect_null(hot_take(p, &key_a));
+    hot_park_free(p);
+}
+
 Test(hot, the_idle_are_dropped)
 {
     struct hot_park *p = hot_park_new(&config, 4);

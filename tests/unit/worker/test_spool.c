@@ -145,6 +145,43 @@ Test(spool, it_is_bounded)
     spool_close(s);
 }
 
+/* Consumed records stay in the file until all are: it may have more than there is room for. */
+Test(spool, a_file_of_many_records_is_read_to_its_end)
+{
+    enum { MORE = 256, ALL = SPOOL_RECORDS_MAX + MORE };
+    struct spool *s = NULL;
+    static struct buf numbers[ALL];
+    for (int i = 0; i < ALL; i++) {
+        buf_init(&numbers[i], sizeof i);
+        OK(buf_add(&numbers[i], &i, sizeof i, &err));
+    }
+    OK(spool_open(&s, dir, 4 * BYTES_MAX, &err));
+    OK(spool_append(s, numbers, SPOOL_RECORDS_MAX, &err));
+    cr_assert_eq(spool_append(s, numbers, 1, &err), -ERR_NO_CAPACITY);
+    spool_consume(s, MORE);
+    OK(spool_append(s, numbers + SPOOL_RECORDS_MAX, MORE, &err));
+    spool_close(s);
+    OK(spool_open(&s, dir, 4 * BYTES_MAX, &err));
+    cr_assert_eq(spool_append(s, numbers, 1, &err), -ERR_NO_CAPACITY, "what is there goes first");
+    struct buf b;
+    buf_init(&b, BYTES_MAX);
+    int got = 0;
+    for (; spool_count(s) > 0; got++) {
+        OK(spool_read(s, 0, &b, &err));
+        cr_assert(b.len == sizeof got && memcmp(b.data, &got, sizeof got) == 0, "record %d", got);
+        spool_consume(s, 1);
+    }
+    cr_assert_eq(got, ALL, "%d of %d", got, ALL);
+    cr_assert_eq(size_of(file), 0);
+    OK(append(s, "new", 3));
+    expect(s, 0, "new");
+    spool_close(s);
+    buf_done(&b);
+    for (int i = 0; i < ALL; i++) {
+        buf_done(&numbers[i]);
+    }
+}
+
 Test(spool, a_full_disk_leaves_nothing_half)
 {
     struct spool *s = NULL;
