@@ -516,7 +516,7 @@ static int machine_start(struct event_base *base, const struct engine_host *host
 
 static bool machine_can_copy(const struct machine *m)
 {
-    return m->seed && m->loaded && !m->failed && !m->gone;
+    return m->seed && seed_open(m->seed) && m->loaded && !m->failed && !m->gone;
 }
 
 static bool machine_can_write(const struct machine *m)

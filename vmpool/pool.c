@@ -80,6 +80,7 @@ static void count_failure(struct pool_vm *vm, const char *why)
     (void)snprintf(text, sizeof text, "%s", why ? why : "the machine ended by itself");
     log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind",
              kind_words[vm->kind], "why", text);
+    frozen_copied(vm, 1);
     if (pool_vm_is_boot(vm)) {
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
     } else if (vm->freezing) {
@@ -267,6 +268,7 @@ static void on_machine(void *user, enum machine_event event, const char *text)
     case MACHINE_RUNNING:
         break;
     case MACHINE_LOADED: {
+        frozen_copied(vm, 0);
         /* demand ahead of supply, or a host with more work than slots: the exercise would only cost
          */
         bool plain = s->info.exercise_len == 0 || s->kept || vm->kind == POOL_VM_FORK ||
@@ -314,6 +316,9 @@ static void on_vm_timer(evutil_socket_t fd, short what, void *arg)
     (void)snprintf(why, sizeof why, "still %s after its time", vm_state_word(vm->state));
     if (vm->state == VM_EXERCISING) {
         pool_exercise_late(vm);
+    } else if (vm->state == VM_LOADING && vm->pool->engine->process_id(vm->machine) == 0) {
+        /* its origin does not answer, and the copy waits for as long as that lives */
+        frozen_copied(vm, POOL_COPY_FAILURES_MAX);
     }
     pool_vm_event(vm, VM_EV_FAILED, why);
 }
@@ -328,7 +333,10 @@ static int start_machine(struct pool_vm *vm, struct err *err)
         vm->copied = true;
         return p->engine->copy(vm->origin, on_machine, vm, &vm->machine, err);
     }
-    if (vm->kind == POOL_VM_CLONE && s->seed && p->engine->can_copy(s->seed->machine)) {
+    if (vm->kind == POOL_VM_CLONE && s->seed && !p->engine->can_copy(s->seed->machine)) {
+        pool_vm_event(s->seed, VM_EV_KILL, NULL);
+    }
+    if (vm->kind == POOL_VM_CLONE && s->seed) {
         vm->copied = true;
         s->seed_copies++;
         return p->engine->copy(s->seed->machine, on_machine, vm, &vm->machine, err);
@@ -412,6 +420,7 @@ void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id)
         frozen_fork(frozen, vm);
     } else {
         vm->origin = frozen->machine;
+        vm->origin_lease = frozen->lease;
     }
     vm->client = client;
     vm->request = id;
@@ -428,6 +437,7 @@ void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
     }
     struct pool_vm *vm = new_vm(frozen->snapshot, POOL_VM_KEEP);
     vm->origin = frozen->machine;
+    vm->origin_lease = frozen->lease;
     vm->client = client;
     vm->request = id;
     if (keep_new(vm, &err) < 0) {
@@ -436,42 +446,6 @@ void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
         return;
     }
     begin(vm);
-}
-
-static uint32_t target_of(const struct pool_snapshot *s, int64_t now_ms)
-{
-    struct policy_limits limits = { .warm_min = (uint32_t)s->pool->config.pool_warm_min,
-                                    .warm_max = (uint32_t)s->pool->config.pool_warm_max };
-    return s->current && s->state == SNAPSHOT_READY ? policy_target(&s->rate, &limits, now_ms) : 0;
-}
-
-/* Kill one warm sandbox that nobody waits for, of a snapshot with more than it should hold, or,
- * when hard, of any other snapshot than the one in need. */
-static bool evict_one(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms)
-{
-    struct pool_vm *vm;
-    TAILQ_FOREACH(vm, &p->vms, link)
-    {
-        struct pool_snapshot *s = vm->snapshot;
-        uint32_t keep = target_of(s, now_ms) + s->waiting + (s->current ? 1 : 0);
-        if (vm->state == VM_WARM && ((hard && s != needy && s->waiting == 0) || s->warm > keep)) {
-            pool_vm_event(vm, VM_EV_KILL, NULL);
-            return true;
-        }
-    }
-    return false;
-}
-
-void pool_make_room(struct pool *p)
-{
-    struct pool_vm *vm;
-    TAILQ_FOREACH(vm, &p->vms, link)
-    {
-        if (vm->state == VM_WARM && vm->snapshot->waiting == 0) {
-            pool_vm_event(vm, VM_EV_KILL, NULL);
-            return;
-        }
-    }
 }
 
 /* Seeds for the snapshots that gain by one: those with an exercise, where code is translated. */
@@ -500,7 +474,7 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
             wants[i] = (struct policy_want){ .waiting = s->waiting,
                                              .warm = s->warm,
                                              .starting = s->starting - (s->seeding ? 1 : 0),
-                                             .target = target_of(s, now_ms),
+                                             .target = pool_target(s, now_ms),
                                              .able = s->state == SNAPSHOT_READY && !wait };
         }
         int i =
@@ -513,7 +487,8 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
         uint32_t cost = policy_cost_mib(s->info.memory_mib, urgent);
         if (!policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
             if (urgent) {
-                (void)evict_one(p, s, true, now_ms); /* its memory comes back when it is reaped */
+                (void)budget_evict(p, s, true,
+                                   now_ms); /* its memory comes back when it is reaped */
             }
             return;
         }
@@ -548,7 +523,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     run_scheduler(p);
     keep_forget_idle(p, mono_ms());
-    (void)evict_one(p, NULL, false, mono_ms());
+    (void)budget_evict(p, NULL, false, mono_ms());
 }
 
 void pool_kick(struct pool *p)
@@ -652,7 +627,7 @@ void pool_status(const struct pool *p, pool_StatusReply *ret_status)
         o->warm = s->warm;
         o->starting = s->starting;
         o->leased = s->leased;
-        o->target = target_of(s, now_ms);
+        o->target = pool_target(s, now_ms);
         o->memory_mib = s->info.memory_mib;
         o->clones_total = s->clones_total;
         o->hits_total = s->hits_total;

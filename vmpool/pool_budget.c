@@ -59,3 +59,37 @@ void budget_frozen(struct pool_vm *vm)
         vm->frozen_mib = (uint32_t)((bytes + (1 << 20) - 1) >> 20);
     }
 }
+
+uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms)
+{
+    struct policy_limits limits = { .warm_min = (uint32_t)s->pool->config.pool_warm_min,
+                                    .warm_max = (uint32_t)s->pool->config.pool_warm_max };
+    return s->current && s->state == SNAPSHOT_READY ? policy_target(&s->rate, &limits, now_ms) : 0;
+}
+
+bool budget_evict(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms)
+{
+    struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        struct pool_snapshot *s = vm->snapshot;
+        uint32_t keep = pool_target(s, now_ms) + s->waiting + (s->current ? 1 : 0);
+        if (vm->state == VM_WARM && ((hard && s != needy && s->waiting == 0) || s->warm > keep)) {
+            pool_vm_event(vm, VM_EV_KILL, NULL);
+            return true;
+        }
+    }
+    return false;
+}
+
+void budget_make_room(struct pool *p)
+{
+    struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        if (vm->state == VM_WARM && vm->snapshot->waiting == 0) {
+            pool_vm_event(vm, VM_EV_KILL, NULL);
+            return;
+        }
+    }
+}

@@ -12,7 +12,8 @@
 #include "vmpool/template.h"
 #include "vmpool/vm.h"
 
-#define POOL_FAILURES_MAX 3 /* in a row, then the snapshot is refused for a while */
+#define POOL_FAILURES_MAX 3      /* in a row, then the snapshot is refused for a while */
+#define POOL_COPY_FAILURES_MAX 2 /* in a row of one frozen sandbox, then it is given up */
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
 #define POOL_EXERCISE_MS_MAX 60000
@@ -103,6 +104,8 @@ struct pool_vm {
     uint64_t lease;
     uint32_t request;          /* fork, or freezing: what the client's question was numbered */
     struct machine *origin;    /* fork, keep: what it is copied from; during the start only */
+    uint64_t origin_lease;     /* and whose that is */
+    uint32_t copy_failures;    /* of a frozen one: copies that failed, in a row */
     struct frozen *from;       /* fork: what it is loaded from; during the start only */
     struct frozen_layer *over; /* what its RAM lies over, beside the snapshot's */
     struct frozen *frozen;     /* what is written of it, when it is not there to be copied */
@@ -143,8 +146,6 @@ void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind);
 void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id);
 /* Move the VM's state and do what the table says. why: for failures, may be NULL. */
 void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
-/* End a warm sandbox that nobody waits for: its memory comes back when it is reaped. */
-void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
 void pool_kick(struct pool *p);
 
@@ -157,6 +158,13 @@ bool pool_vm_is_boot(const struct pool_vm *vm);
 uint64_t pool_used_mib(const struct pool *p);
 /* The machine has stopped for good: what it holds from now on is measured. */
 void budget_frozen(struct pool_vm *vm);
+/* Warm sandboxes that the snapshot should hold. */
+uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms);
+/* End a warm sandbox that nobody waits for: its memory comes back when it is reaped. */
+void budget_make_room(struct pool *p);
+/* End one of a snapshot with more than it should hold, or, when hard, of any other snapshot than
+ * the one in need. */
+bool budget_evict(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms);
 
 /* pool_frozen.c */
 /* May it be forked and kept? */
@@ -173,6 +181,10 @@ MUST_CHECK int frozen_written(struct pool_vm *vm, struct err *err);
 void frozen_let_go(struct pool_vm *vm);
 /* fork is to be loaded from what is written of frozen. */
 void frozen_fork(const struct pool_vm *frozen, struct pool_vm *fork);
+/* A copy of a frozen one is there (failures 0), or has failed, which counts as so many failures. A
+ * frozen one that cannot be copied is given up: whoever asks next hears that it is gone. Of any
+ * other machine nothing is done. */
+void frozen_copied(struct pool_vm *copy, uint32_t failures);
 /* Borrowed: the device state; what lies under vm, and what is written of frozen, the oldest first.
  */
 int frozen_state_fd(const struct frozen *f);
@@ -231,3 +243,5 @@ void lease_late(const struct pool_snapshot *s, int64_t now_ms, uint64_t used_mib
                 struct err *err);
 void lease_expire(struct pool *p, int64_t now_ms);
 void lease_fail_waiters(struct pool_snapshot *s, const struct err *err);
+/* NULL: there is none of this number. */
+struct pool_vm *lease_find(struct pool *p, uint64_t lease);

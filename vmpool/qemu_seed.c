@@ -146,6 +146,11 @@ struct seed *seed_new(struct event_base *base, int control)
     return s;
 }
 
+bool seed_open(const struct seed *s)
+{
+    return s->fd >= 0;
+}
+
 void seed_free(struct seed *s)
 {
     if (s) {

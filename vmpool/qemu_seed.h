@@ -1,6 +1,7 @@
 /* vmpool's side of a seed: a paused QEMU that copies itself (seed_preload.c says how and why).
  * Loop's thread only. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
 #include <event2/event.h>
@@ -20,6 +21,8 @@ bool seed_library_path(char *out, size_t room);
 struct seed *seed_new(struct event_base *base, int control);
 /* Requests that are still open are answered: there is no copy. */
 void seed_free(struct seed *s);
+/* Does it still take requests? Once it does not, it never will again. */
+bool seed_open(const struct seed *s);
 /* fds: stderr, QMP, agent channel, control socket of the copy, then n_cgroups (at most
  * SEED_CGROUPS_MAX) to join; borrowed. uid: whom the copy becomes, 0: nobody else. -ERR_UNAVAILABLE
  * when the seed takes no request. */

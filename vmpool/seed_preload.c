@@ -74,6 +74,7 @@
 #endif
 
 #define PARK_SIGNAL 33
+#define GATE_SHUT 0x8000u /* more than there are threads */
 #define THREADS_MAX 32
 #define EVENTFDS_MAX 64
 #define PARK_MS_MAX 1000
@@ -136,22 +137,24 @@ static _Atomic int32_t *tid_field(unsigned long tls)
 
 /* ---- in every thread but ours ---- */
 
-static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t generation)
+static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t round)
 {
+    uint32_t now;
     if (__builtin_setjmp(t->context) != 0) {
         (void)atomic_fetch_add(&n_back, 1);
         return; /* in the copy, made again: return from the signal at once */
     }
     (void)atomic_fetch_add(&n_parked, 1);
     (void)futex(&n_parked, FUTEX_WAKE, INT_MAX, -1);
-    while (atomic_load(&released) == generation) {
-        (void)futex(&released, FUTEX_WAIT, generation, -1);
+    while (((now = atomic_load(&released)) & 0xffff) == round) {
+        (void)futex(&released, FUTEX_WAIT, now, -1);
     }
     (void)atomic_fetch_add(&n_left, 1);
 }
 
-static _Atomic uint32_t n_slots;
-static _Atomic bool parking;
+/* The number of the round, and below it how many threads have come in: a thread that comes late is
+ * counted for the round it waits in, or for none. */
+static _Atomic uint32_t gate = GATE_SHUT;
 
 /* Where the signal found the thread: at a system call that the kernel will start again, or behind
  * one that ended because of the signal. */
@@ -170,14 +173,12 @@ static void park(int signo, siginfo_t *info, void *context)
     int saved = errno;
     (void)signo;
     (void)info;
-    /* the generation first: one that comes after the release does not wait */
-    uint32_t generation = atomic_load(&released);
-    uint32_t slot = atomic_load(&parking) ? atomic_fetch_add(&n_slots, 1) : THREADS_MAX;
+    uint32_t ticket = atomic_fetch_add(&gate, 1), slot = ticket & 0xffff;
     if (slot < THREADS_MAX) {
         threads[slot].tid = own_tid();
         threads[slot].at_rest = waits_in_kernel(context);
         threads[slot].tls = (unsigned long)pthread_self();
-        wait_released(&threads[slot], generation);
+        wait_released(&threads[slot], ticket >> 16);
     }
     errno = saved;
 }
@@ -222,7 +223,7 @@ static const char *park_all(pid_t self, int *ret_n)
 {
     pid_t tids[THREADS_MAX], told[THREADS_MAX];
     int n_told = 0;
-    atomic_store(&parking, true);
+    atomic_store(&gate, atomic_load(&released) << 16);
     for (;;) {
         int n = list_threads(self, tids);
         int before = n_told;
@@ -268,16 +269,14 @@ static bool all_at_rest(int n)
 
 static void release_all(void)
 {
-    uint32_t parked = atomic_load(&n_parked);
-    atomic_store(&parking, false);
+    uint32_t came = atomic_exchange(&gate, GATE_SHUT) & 0xffff;
     (void)atomic_fetch_add(&released, 1);
     (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
-    while (atomic_load(&n_left) < parked) {
+    while (atomic_load(&n_left) < came) {
         (void)sched_yield();
     }
     atomic_store(&n_parked, 0);
     atomic_store(&n_left, 0);
-    atomic_store(&n_slots, 0);
 }
 
 /* ---- in the copy ---- */
@@ -375,10 +374,9 @@ static void become(const int *fds, int n, const struct seed_request *request)
     (void)futex(&shared->done, FUTEX_WAKE, 1, -1);
     (void)munmap(shared, sizeof *shared);
     shared = own;
-    atomic_store(&parking, false);
+    atomic_store(&gate, GATE_SHUT);
     atomic_store(&n_parked, 0);
     atomic_store(&n_left, 0);
-    atomic_store(&n_slots, 0);
     atomic_store(&released, 1);
     (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
     while (atomic_load(&n_back) < (uint32_t)n) { /* the helper stacks may be needed again */
@@ -578,8 +576,8 @@ static void *serve(void *arg)
         if (pidfd >= 0) {
             (void)close(pidfd);
         }
-        if (!told || why) {
-            break; /* what went wrong once is not tried again: vmpool takes another seed */
+        if (!told) {
+            break;
         }
     }
     while (own_tid() == getpid()) { /* in a copy this is the first thread: it may not end */

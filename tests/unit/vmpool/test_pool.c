@@ -1,0 +1,158 @@
+/* vmpool's pool with machines of paper: who gets memory, and what is given up. */
+#include <criterion/criterion.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "common/base/log.h"
+#include "tests/unit/vmpool/paper_engine.h"
+
+#define DIGEST "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+#define TURNS 64
+
+static struct event_base *loop;
+static struct pool *pool;
+
+/* The last answer, and how many of each kind there were. */
+static struct {
+    uint32_t id, granted, refused, frozen;
+    uint64_t lease;
+    enum err_code code;
+} last;
+
+static bool on_granted(void *client, uint32_t id, const struct pool_grant *g)
+{
+    (void)client;
+    last.id = id;
+    last.granted++;
+    last.lease = g->reply.lease;
+    return true;
+}
+
+static void on_refused(void *client, uint32_t id, const struct err *err)
+{
+    (void)client;
+    last.id = id;
+    last.refused++;
+    last.code = err->code;
+}
+
+static void on_frozen(void *client, uint32_t id, uint64_t lease)
+{
+    (void)client;
+    last.id = id;
+    last.frozen++;
+    last.lease = lease;
+}
+
+static void on_kept(void *client, uint32_t id, const char *kept_id, const char *parent_id)
+{
+    (void)client;
+    (void)id;
+    (void)kept_id;
+    (void)parent_id;
+}
+
+static void open_pool(int memory_mib)
+{
+    struct config c;
+    struct err err;
+    const struct pool_callbacks callbacks = {
+        .granted = on_granted, .refused = on_refused, .frozen = on_frozen, .kept = on_kept
+    };
+    const struct engine_host host = { .name = "paper", .freeze = FREEZE_COPY };
+    log_init("test", LOG_ERROR, 2);
+    loop = event_base_new();
+    cr_assert_eq(config_load(&c, "/nonexistent", NULL, &err), 0);
+    c.pool_memory_mib_max = memory_mib;
+    c.pool_warm_min = 0;
+    c.pool_warm_max = 0;
+    cr_assert_eq(pool_new(loop, &c, &paper_engine, &host, &callbacks, &pool, &err), 0);
+}
+
+/* Whoever is being ended ends, whoever is being loaded is loaded; as often as something follows. */
+static void settle(void)
+{
+    for (int i = 0; i < TURNS; i++) {
+        struct machine *m, *next;
+        (void)event_base_loop(loop, EVLOOP_NONBLOCK);
+        for (m = LIST_FIRST(&paper.machines); m; m = next) {
+            next = LIST_NEXT(m, link);
+            paper_happen(m, m->destroyed ? MACHINE_EXITED : MACHINE_LOADED, "");
+        }
+    }
+}
+
+static void close_pool(void)
+{
+    pool_stop(pool);
+    settle();
+    cr_assert(pool_idle(pool));
+    pool_free(pool);
+    event_base_free(loop);
+}
+
+static uint64_t lease_now(void *client, const char *spec)
+{
+    uint32_t before = last.granted;
+    pool_lease(pool, client, 1, spec, false);
+    settle();
+    cr_assert_eq(last.granted, before + 1, "%s", spec);
+    return last.lease;
+}
+
+static void freeze_now(void *client, uint64_t lease)
+{
+    uint32_t before = last.frozen;
+    struct machine *m;
+    pool_freeze(pool, client, 2, lease);
+    LIST_FOREACH(m, &paper.machines, link)
+    {
+        if (m->pausing) {
+            paper_happen(m, MACHINE_PAUSED, "");
+            break;
+        }
+    }
+    cr_assert_eq(last.frozen, before + 1);
+}
+
+/* Ask for a fork, and have the copy fail. */
+static void fork_fails(void *client, uint64_t frozen, const char *why)
+{
+    uint32_t before = last.refused;
+    pool_fork(pool, client, 3, frozen);
+    struct machine *m = LIST_FIRST(&paper.machines);
+    paper_happen(m, MACHINE_FAILED, why);
+    cr_assert_eq(last.refused, before + 1);
+    cr_assert_eq(last.code, ERR_UNAVAILABLE);
+    settle();
+}
+
+/* A frozen sandbox whose copy failed once goes on serving; one that always fails is given up, so
+ * that its client hears that it is gone, and its memory comes back. */
+Test(pool, a_frozen_one_that_cannot_be_copied_is_given_up)
+{
+    int client;
+    open_pool(4096);
+    (void)paper_snapshot(pool, "t", DIGEST, 128);
+    uint64_t used = pool_used_mib(pool);
+    uint64_t frozen = lease_now(&client, "t@" DIGEST);
+    freeze_now(&client, frozen);
+    for (int i = 0; i < 3; i++) { /* the failures are not in a row */
+        fork_fails(&client, frozen, "fork failed");
+        uint32_t before = last.granted;
+        pool_fork(pool, &client, 4, frozen);
+        settle();
+        cr_assert_eq(last.granted, before + 1, "round %d", i);
+        pool_release(pool, &client, last.lease);
+    }
+    fork_fails(&client, frozen, "fork failed");
+    fork_fails(&client, frozen, "fork failed");
+    uint32_t before = last.refused;
+    pool_fork(pool, &client, 5, frozen);
+    cr_assert_eq(last.refused, before + 1, "a third is tried");
+    cr_expect_eq(last.code, ERR_NOT_FOUND, "code %d", (int)last.code);
+    settle();
+    cr_expect_eq(pool_used_mib(pool), used, "%d MiB", (int)pool_used_mib(pool));
+    close_pool();
+}
