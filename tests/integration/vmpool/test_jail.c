@@ -19,6 +19,9 @@
 
 #define UIDS_FIRST 0x70000000ul /* config_uids */
 #define OVERHEAD_MIB 320ull
+#define NOBODY 65534
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
 
 struct jailed {
     int pid;
@@ -423,4 +426,38 @@ Test(jail, kill_9_of_the_jailer, .init = setup, .fini = teardown, .timeout = 600
 Test(jail, kill_9_of_the_broker, .init = setup, .fini = teardown, .timeout = 600)
 {
     kill_and_look(false);
+}
+
+/* The supervisor starts vmpool as root, and it becomes another user by itself: that takes the
+ * parent-death signal away. */
+Test(jail, kill_9_of_its_parent, .init = setup_home, .fini = teardown, .timeout = 120)
+{
+    int all[256], run;
+    char run_dir[96];
+    if (!as_root()) {
+        cr_skip_test("needs root");
+    }
+    (void)snprintf(run_dir, sizeof run_dir, "%s/run", pool.home);
+    (void)setenv("BROOD_RUN_DIR", run_dir, 1);
+    cr_assert_eq(chown(pool.home, NOBODY, NOBODY), 0);
+    pool.user = "--user=" STRING(NOBODY) ":" STRING(NOBODY);
+    pid_t parent = fork();
+    if (parent == 0) {
+        (void)start_pool(pool.log);
+        (void)pause();
+        _exit(0);
+    }
+    (void)close(connect_pool());
+    int n = descendants((int)parent, all, 256);
+    cr_assert_geq(n, 3, "%d processes: vmpool, its jailer, the keeper", n);
+    pool.pid = all[0];
+    status_field(all[0], "Uid", run_dir, sizeof run_dir);
+    cr_assert_eq(sscanf(run_dir, "%d", &run), 1);
+    cr_assert_eq(run, NOBODY);
+    cr_assert_eq(kill(parent, SIGKILL), 0);
+    cr_assert_eq(waitpid(parent, NULL, 0), parent);
+    for (int i = 0; i < n; i++) {
+        expect_gone(all[i]);
+    }
+    pool.pid = 0;
 }
