@@ -29,6 +29,7 @@
 #include "vmpool/seed_wire.h"
 
 #define STDERR_TAIL_BYTES 2048u
+#define STDERR_BYTES_A_TURN 65536u
 #define FREE_MS_MAX 2000 /* a jailer that has gone kills nobody, and has killed everybody */
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -74,12 +75,14 @@ static void fail(struct machine *m, const char *why)
     tell(m, MACHINE_FAILED, text);
 }
 
-/* Keep the last bytes; control characters would spoil the log. */
-static void read_stderr(struct machine *m)
+/* Keep the last bytes; control characters would spoil the log. At most what a pipe holds: who is
+ * in a tenant's hands may write without end. false: there will be no more. */
+static bool read_stderr(struct machine *m)
 {
     char chunk[1024];
-    ssize_t n;
-    while (m->stderr_fd >= 0 && (n = read(m->stderr_fd, chunk, sizeof chunk)) > 0) {
+    ssize_t n = 1;
+    for (size_t all = 0; all < STDERR_BYTES_A_TURN && n > 0; all += sizeof chunk) {
+        n = read(m->stderr_fd, chunk, sizeof chunk);
         for (ssize_t i = 0; i < n; i++) {
             if (m->tail_len == sizeof m->tail) {
                 memmove(m->tail, m->tail + sizeof m->tail / 2, sizeof m->tail / 2);
@@ -88,16 +91,15 @@ static void read_stderr(struct machine *m)
             m->tail[m->tail_len++] = chunk[i] >= ' ' && chunk[i] < 127 ? chunk[i] : ' ';
         }
     }
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 static void on_stderr(evutil_socket_t fd, short what, void *arg)
 {
     struct machine *m = arg;
-    char c;
+    (void)fd;
     (void)what;
-    read_stderr(m);
-    ssize_t n = read(fd, &c, 0);
-    if (n < 0 && errno != EAGAIN) {
+    if (!read_stderr(m)) {
         (void)event_del(m->stderr_ev);
     }
 }
@@ -135,7 +137,7 @@ static void on_exited(evutil_socket_t fd, short what, void *arg)
     }
     give_slot_back(m);
     (void)event_del(m->exited);
-    read_stderr(m);
+    (void)read_stderr(m);
     (void)event_del(m->stderr_ev);
     qmp_free(TAKE_PTR(m->qmp));
     m->gone = true;
@@ -148,7 +150,7 @@ static void on_closed(void *user, const char *why)
 {
     struct machine *m = user;
     if (why != qmp_ended) { /* else its exit follows and brings the reason */
-        read_stderr(m);
+        (void)read_stderr(m);
         fail(m, why);
     }
 }
@@ -197,7 +199,7 @@ static void on_migration(struct machine *m, const char *status)
         m->migrated = true;
         check_loaded(m);
     } else if (strcmp(status, "failed") == 0) {
-        read_stderr(m);
+        (void)read_stderr(m);
         fail(m, m->saving ? "QEMU could not write the state" : "QEMU could not load the state");
     }
 }
