@@ -37,7 +37,9 @@
 #include "vmpool/spawn.h"
 
 #define LIMIT_FILES 256
-#define LIMIT_PROCESSES 128
+/* Of a user, and that is all machines of one job: parallel runs and frozen states, five threads
+ * each. One machine is bounded by its cgroup. */
+#define LIMIT_PROCESSES 4096
 #define LIMIT_FILE_MIB 64ull    /* beside the guest's RAM, which may be dumped */
 #define LIMIT_SPACE_MIB 2048ull /* address space beside the guest's RAM */
 #define ENV_BYTES 640

@@ -20,6 +20,7 @@
 #define UIDS_FIRST 0x70000000ul /* config_uids */
 #define OVERHEAD_MIB 320ull
 #define NOBODY 65534
+#define FORKS 36
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
 
@@ -189,7 +190,7 @@ static struct jailed look_at(int pid, unsigned memory_mib)
     expect_field(pid, "Seccomp", "2");
     expect_limit(pid, "Max core file size", "0 0");
     expect_limit(pid, "Max open files", "256 256");
-    expect_limit(pid, "Max processes", "128 128");
+    expect_limit(pid, "Max processes", "4096 4096");
     char size[64];
     (void)snprintf(size, sizeof size, "%llu %llu", (memory_mib + 64ull) << 20,
                    (memory_mib + 64ull) << 20);
@@ -321,6 +322,31 @@ Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
     pool_lease_close(&b);
     pool_lease_close(&f1);
     pool_lease_close(&f2);
+}
+
+static void setup_large(void)
+{
+    (void)setenv("BROOD_POOL_MEMORY_MIB_MAX", "65536",
+                 1); /* forks take little of what they count */
+    setup();
+}
+
+/* Forks of one frozen sandbox are one user's: what that user may have is enough for all of them. */
+Test(jail, many_forks_of_one_state, .init = setup_large, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease a, fork;
+    struct err err = { 0 };
+    int fd = connect_pool(), n = 0, rc = 0;
+    lease(fd, &a);
+    ready(&a, true);
+    cr_assert_eq(pool_client_freeze(fd, &a, &err), 0, "%s", err.text);
+    while (n < FORKS && (rc = pool_client_fork(fd, a.reply.lease, &fork, &err)) == 0) {
+        pool_lease_close(&fork);
+        n++;
+    }
+    cr_expect_eq(rc, 0, "after %d forks: %s", n, err.text);
+    pool_lease_close(&a);
+    (void)close(fd);
 }
 
 static void setup_plain(void)
