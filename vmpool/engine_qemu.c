@@ -30,6 +30,7 @@
 
 #define STDERR_TAIL_BYTES 2048u
 #define STDERR_BYTES_A_TURN 65536u
+#define SPARE_FDS 3 /* for the report's pidfd; for schedstat and what is looked up to open it */
 #define FREE_MS_MAX 2000 /* a jailer that has gone kills nobody, and has killed everybody */
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -43,6 +44,7 @@ struct machine {
     pid_t pid;     /* 0 until known */
     long long tid; /* of the vCPU, as QEMU says */
     int pidfd, channel, schedstat, state, stderr_fd, report;
+    int spare[SPARE_FDS]; /* so that a machine on its way is not lost for want of a descriptor */
     struct event *exited, *stderr_ev, *report_ev;
     struct qmp *qmp;
     struct seed *seed;      /* it can be copied */
@@ -214,12 +216,22 @@ static void on_event(void *user, const struct qmp_message *e)
     }
 }
 
+static void free_spares(struct machine *m, int from)
+{
+    for (int i = from; i < SPARE_FDS; i++) {
+        if (m->spare[i] >= 0) {
+            (void)close(TAKE_FD(m->spare[i]));
+        }
+    }
+}
+
 static void open_schedstat(struct machine *m)
 {
     char path[96];
     if (m->pid <= 0 || m->tid <= 0 || m->have_thread || m->failed) {
         return;
     }
+    free_spares(m, 1);
     long long tid = jail ? jail_tid(m->pid, (pid_t)m->tid) : m->tid;
     (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, tid);
     m->schedstat = open(path, O_RDONLY | O_CLOEXEC);
@@ -304,6 +316,9 @@ static void on_report(evutil_socket_t fd, short what, void *arg)
     struct err err;
     int pidfd = -1;
     (void)what;
+    if (m->spare[0] >= 0) {
+        (void)close(TAKE_FD(m->spare[0]));
+    }
     int rc = jail_take_report(fd, &r, &pidfd, &err);
     if (rc == 0) {
         return;
@@ -355,6 +370,7 @@ static void machine_free(struct machine *m)
         event_free(m->stderr_ev);
     }
     qmp_free(m->qmp);
+    free_spares(m, 0);
     int *fds[] = { &m->pidfd, &m->channel, &m->schedstat, &m->state, &m->stderr_fd, &m->report };
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (*fds[i] >= 0) {
@@ -386,26 +402,12 @@ static void ends_done(struct ends *e)
 
 static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
 {
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        return err_sys(err, "socketpair");
+    int rc = qemu_make_ends(&ret_ends->its, &ret_ends->qmp_ours, &m->channel, &m->stderr_fd, err);
+    for (int i = 0; rc == 0 && i < SPARE_FDS; i++) {
+        m->spare[i] = fcntl(m->stderr_fd, F_DUPFD_CLOEXEC, 3);
+        rc = m->spare[i] < 0 ? err_sys(err, "dup") : 0;
     }
-    ret_ends->qmp_ours = pair[0];
-    ret_ends->its.qmp = pair[1];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        return err_sys(err, "socketpair");
-    }
-    m->channel = pair[0];
-    ret_ends->its.channel = pair[1];
-    if (pipe2(pair, O_CLOEXEC) < 0) {
-        return err_sys(err, "pipe");
-    }
-    m->stderr_fd = pair[0];
-    ret_ends->its.stderr_fd = pair[1];
-    (void)fcntl(m->stderr_fd, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ret_ends->its.qmp, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ret_ends->its.channel, F_SETFL, O_NONBLOCK);
-    return 0;
+    return rc;
 }
 
 /* The control socket of a machine that can be copied. */
@@ -444,7 +446,8 @@ static struct machine *machine_new(struct event_base *base, bool clone, machine_
                            .schedstat = -1,
                            .state = -1,
                            .stderr_fd = -1,
-                           .report = -1 };
+                           .report = -1,
+                           .spare = { -1, -1, -1 } };
     return m;
 }
 

@@ -17,6 +17,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/config.h"
 #include "common/base/log.h"
+#include "common/base/program.h"
 #include "common/base/secret_key.h"
 #include "vmpool/engine_qemu.h"
 #include "vmpool/jail/client.h"
@@ -429,6 +430,7 @@ int main(int argc, char **argv)
         int level = log_level_parse(c->log_level);
         log_init("vmpool", level < 0 ? LOG_INFO : (enum log_level)level, 2);
         secret_no_core_file(); /* QEMU's too: a machine's memory */
+        program_files_max();
         (void)signal(SIGPIPE, SIG_IGN);
         if (strcmp(a.command, "probe") == 0) {
             rc = probe(c, a.json, &err);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +63,8 @@ static void refuse_client(struct pool_vm *vm, const char *why)
 {
     struct err err;
     if (vm->client) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "fork of template %s: %s", vm->snapshot->name, why);
+        (void)err_set(&err, vm->starved ? ERR_NO_CAPACITY : ERR_UNAVAILABLE,
+                      "fork of template %s: %s", vm->snapshot->name, why);
         vm->pool->callbacks.refused(vm->client, vm->request, &err);
     }
     vm->client = NULL;
@@ -85,7 +87,8 @@ static void count_failure(struct pool_vm *vm, const char *why)
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
     } else if (vm->freezing) {
         refuse_client(vm, text);
-    } else if (vm->kind == POOL_VM_SEED || vm->lease != 0) {
+    } else if (vm->kind == POOL_VM_SEED || vm->lease != 0 ||
+               (vm->starved && vm->kind == POOL_VM_CLONE)) {
         return; /* no word about the snapshot: a sandbox that was in use may have ended itself */
     } else if (vm->kind == POOL_VM_FORK || vm->kind == POOL_VM_KEEP) {
         refuse_client(vm, text);
@@ -396,6 +399,8 @@ static void begin(struct pool_vm *vm)
     }
     TAILQ_INSERT_TAIL(&p->vms, vm, link);
     if (start_machine(vm, &err) < 0) {
+        vm->starved = err.saved_errno == EMFILE || err.saved_errno == ENFILE;
+        p->starved_until_ms = vm->starved ? mono_ms() + POOL_STARVED_MS : p->starved_until_ms;
         pool_vm_event(vm, VM_EV_FAILED, err.text);
         return;
     }
@@ -493,6 +498,9 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
             return;
         }
         pool_vm_start(s, POOL_VM_CLONE);
+        if (now_ms < p->starved_until_ms) {
+            return;
+        }
     }
 }
 
@@ -505,8 +513,10 @@ static void run_scheduler(struct pool *p)
     lease_expire(p, now_ms);
     snapshot_retry_due(p, now_ms);
     lease_serve_waiters(p);
-    start_seeds(p, now_ms);
-    start_what_is_wanted(p, now_ms);
+    if (now_ms >= p->starved_until_ms) {
+        start_seeds(p, now_ms);
+        start_what_is_wanted(p, now_ms);
+    }
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)

@@ -29,6 +29,7 @@
 #define POOL_TICK_MS 100
 #define POOL_KEPT_IDLE_MS 120000 /* then a kept state that nobody uses leaves memory */
 #define KEPT_NAME "kept"
+#define POOL_STARVED_MS 1000  /* without a descriptor nothing is started for so long */
 #define POOL_SATURATED_MS 500 /* a saturated request speaks for this long */
 
 enum snapshot_state {
@@ -93,6 +94,7 @@ struct pool_vm {
     int64_t started_us;
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
+    bool starved;        /* there was no descriptor for it: nobody's fault */
     bool copied;         /* from a seed */
     bool practised;      /* has run the exercise itself */
     bool example;        /* its seed is to learn from it */
@@ -135,7 +137,7 @@ struct pool {
     TAILQ_HEAD(, keep) keeps; /* whose machine has been written out, and that go to disk */
     uint64_t layer_bytes;     /* of frozen sandboxes that are written out */
     uint32_t n_waiters, starting;
-    int64_t saturated_until_ms;
+    int64_t saturated_until_ms, starved_until_ms;
     uint64_t last_lease, leases_total, failures_total;
     bool stopping;
 };

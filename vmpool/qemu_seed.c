@@ -35,6 +35,7 @@ struct pending {
     seed_dumped *dumped; /* NULL: forgotten, or a copy */
     void *user;
     bool dump;
+    int place; /* of a copy: kept for its pidfd, which is the only way to it */
 };
 
 struct seed {
@@ -68,6 +69,9 @@ static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const 
     struct pending p = s->pending[0];
     s->n_pending--;
     memmove(&s->pending[0], &s->pending[1], (size_t)s->n_pending * sizeof p);
+    if (p.place >= 0) {
+        (void)close(p.place);
+    }
     if (p.dump) {
         if (p.dumped) {
             p.dumped(p.user, why);
@@ -103,6 +107,9 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     struct seed_reply r;
     int pidfd;
     (void)what;
+    if (s->n_pending > 0 && s->pending[0].place >= 0) {
+        (void)close(TAKE_FD(s->pending[0].place));
+    }
     ssize_t n = fd_take(fd, &r, sizeof r, MSG_DONTWAIT, &pidfd);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -183,14 +190,19 @@ int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_t uid, int 
         .kind = SEED_COPY, .vcpu_tid = vcpu_tid, .uid = uid, .n_cgroups = n_cgroups
     };
     assert(n_cgroups >= 0 && n_cgroups <= SEED_CGROUPS_MAX);
+    cleanup_close int place = fcntl(s->fd, F_DUPFD_CLOEXEC, 3);
     if (s->n_pending == PENDING_MAX) {
         return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    }
+    if (place < 0 && s->fd >= 0) {
+        return err_sys(err, "seed");
     }
     int rc = ask(s, &r, fds, SEED_FDS + (size_t)n_cgroups, err);
     if (rc < 0) {
         return rc;
     }
-    s->pending[s->n_pending++] = (struct pending){ .copied = copied, .user = user };
+    s->pending[s->n_pending++] =
+        (struct pending){ .copied = copied, .user = user, .place = TAKE_FD(place) };
     return 0;
 }
 
@@ -212,7 +224,8 @@ int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *us
     if (rc < 0) {
         return rc;
     }
-    s->pending[s->n_pending++] = (struct pending){ .dumped = dumped, .user = user, .dump = true };
+    s->pending[s->n_pending++] =
+        (struct pending){ .dumped = dumped, .user = user, .dump = true, .place = -1 };
     return 0;
 }
 
