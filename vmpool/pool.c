@@ -462,10 +462,20 @@ static void start_seeds(struct pool *p, int64_t now_ms)
         uint32_t cost = policy_cost_mib(s->info.memory_mib, false) + POLICY_SEED_MIB;
         if (s->state == SNAPSHOT_READY && s->current && !s->build_asked &&
             s->info.exercise_len > 0 && worn && !s->seeding && now_ms >= s->seed_retry_at_ms &&
-            policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
+            budget_fits(p, cost, BUDGET_LATER)) {
             pool_vm_start(s, POOL_VM_SEED);
         }
     }
+}
+
+static int index_of(const struct pool *p, const struct pool_waiter *w)
+{
+    for (int i = 0; w && i < p->n_snapshots; i++) {
+        if (p->snapshots[i] == w->snapshot) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 static void start_what_is_wanted(struct pool *p, int64_t now_ms)
@@ -482,19 +492,21 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
                                              .target = pool_target(s, now_ms),
                                              .able = s->state == SNAPSHOT_READY && !wait };
         }
+        int first = index_of(p, budget_first(p));
         int i =
             policy_pick(wants, p->n_snapshots, p->starting, (uint32_t)p->config.pool_starts_max);
         if (i < 0) {
             return;
         }
-        struct pool_snapshot *s = p->snapshots[i];
-        bool urgent = s->waiting > s->warm + s->starting;
+        /* without a machine the first in line has its turn before who is neediest: what is left of
+         * the memory is kept for it */
+        bool turn =
+            first >= 0 && wants[first].able && wants[first].warm + wants[first].starting == 0;
+        struct pool_snapshot *s = p->snapshots[turn ? first : i];
+        bool urgent = turn || s->waiting > s->warm + s->starting;
         uint32_t cost = policy_cost_mib(s->info.memory_mib, urgent);
-        if (!policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
-            if (urgent) {
-                (void)budget_evict(p, s, true,
-                                   now_ms); /* its memory comes back when it is reaped */
-            }
+        enum budget_place place = turn ? BUDGET_FIRST : BUDGET_LATER;
+        if (!(urgent ? budget_make_room(p, s, cost, place) : budget_fits(p, cost, place))) {
             return;
         }
         pool_vm_start(s, POOL_VM_CLONE);
@@ -533,7 +545,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     run_scheduler(p);
     keep_forget_idle(p, mono_ms());
-    (void)budget_evict(p, NULL, false, mono_ms());
+    budget_shrink(p, mono_ms());
 }
 
 void pool_kick(struct pool *p)

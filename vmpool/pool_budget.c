@@ -1,6 +1,13 @@
-/* What the sandboxes take of the memory budget. One that runs may touch all of its RAM and is
- * counted whole; a warm one with what was measured; a frozen one with what it holds, which cannot
- * grow: so a deep tree of states costs what its set-ups wrote, not a machine a level. */
+/* What the sandboxes take of the memory budget, and who gets what is left of it. One that runs may
+ * touch all of its RAM and is counted whole; a warm one with what was measured; a frozen one with
+ * what it holds, which cannot grow: so a deep tree of states costs what its set-ups wrote, not a
+ * machine a level.
+ *
+ * The budget is one queue. What the first in line still needs (the first waiter whose snapshot is
+ * there, and who fits into the whole budget at all) is kept for it: who came later, and machines to
+ * be held warm, take what is left beside that. Forks do not wait for it: a tree that has begun
+ * gives memory back only by going on, and nobody begins one before the first has had its turn. It
+ * waits POOL_LEASE_WAIT_MS at most, and so does everybody for it. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -13,6 +20,11 @@
 bool pool_vm_is_boot(const struct pool_vm *vm)
 {
     return vm->kind == POOL_VM_BOOT;
+}
+
+static uint64_t budget_mib(const struct pool *p)
+{
+    return (uint64_t)p->config.pool_memory_mib_max;
 }
 
 static uint32_t vm_cost_mib(const struct pool_vm *vm)
@@ -67,14 +79,62 @@ uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms)
     return s->current && s->state == SNAPSHOT_READY ? policy_target(&s->rate, &limits, now_ms) : 0;
 }
 
-bool budget_evict(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms)
+/* ---- the queue ---- */
+
+struct pool_waiter *budget_first(const struct pool *p)
+{
+    struct pool_waiter *w;
+    TAILQ_FOREACH(w, &p->waiters, link)
+    {
+        uint32_t whole = policy_cost_mib(w->snapshot->info.memory_mib, true);
+        if (w->snapshot->state == SNAPSHOT_READY && whole <= budget_mib(p)) {
+            return w;
+        }
+    }
+    return NULL;
+}
+
+static uint32_t started(const struct pool_snapshot *s)
+{
+    return s->warm + s->starting - (s->seeding ? 1 : 0);
+}
+
+uint32_t budget_lease_mib(const struct pool_snapshot *s)
+{
+    uint32_t whole = policy_cost_mib(s->info.memory_mib, true);
+    return started(s) > 0 ? whole - policy_cost_mib(s->info.memory_mib, false) : whole;
+}
+
+bool budget_fits(const struct pool *p, uint32_t need_mib, enum budget_place place)
+{
+    const struct pool_waiter *first = place == BUDGET_LATER ? budget_first(p) : NULL;
+    uint64_t kept_mib = first ? budget_lease_mib(first->snapshot) : 0;
+    return policy_fits(pool_used_mib(p) + kept_mib, need_mib, budget_mib(p));
+}
+
+/* What comes back without anybody doing anything more. */
+static uint64_t dying_mib(const struct pool *p)
+{
+    uint64_t mib = 0;
+    const struct pool_vm *vm;
+    TAILQ_FOREACH(vm, &p->vms, link)
+    {
+        mib += vm->state == VM_DYING ? vm_cost_mib(vm) : 0;
+    }
+    return mib;
+}
+
+static bool in_the_way(const struct pool_snapshot *s, const struct pool_snapshot *needy, bool hard)
+{
+    return s == needy ? s->warm > 1 : hard || s->waiting == 0;
+}
+
+static bool evict_warm(struct pool *p, const struct pool_snapshot *needy, bool hard)
 {
     struct pool_vm *vm;
     TAILQ_FOREACH(vm, &p->vms, link)
     {
-        struct pool_snapshot *s = vm->snapshot;
-        uint32_t keep = pool_target(s, now_ms) + s->waiting + (s->current ? 1 : 0);
-        if (vm->state == VM_WARM && ((hard && s != needy && s->waiting == 0) || s->warm > keep)) {
+        if (vm->state == VM_WARM && in_the_way(vm->snapshot, needy, hard)) {
             pool_vm_event(vm, VM_EV_KILL, NULL);
             return true;
         }
@@ -82,12 +142,27 @@ bool budget_evict(struct pool *p, const struct pool_snapshot *needy, bool hard, 
     return false;
 }
 
-void budget_make_room(struct pool *p)
+bool budget_make_room(struct pool *p, const struct pool_snapshot *needy, uint32_t need_mib,
+                      enum budget_place place)
+{
+    if (budget_fits(p, need_mib, place)) {
+        return true;
+    }
+    bool soon = policy_fits(pool_used_mib(p) - dying_mib(p), need_mib, budget_mib(p));
+    if (!soon && !evict_warm(p, needy, false) && place == BUDGET_FIRST) {
+        (void)evict_warm(p, needy, true);
+    }
+    return false;
+}
+
+void budget_shrink(struct pool *p, int64_t now_ms)
 {
     struct pool_vm *vm;
     TAILQ_FOREACH(vm, &p->vms, link)
     {
-        if (vm->state == VM_WARM && vm->snapshot->waiting == 0) {
+        struct pool_snapshot *s = vm->snapshot;
+        uint32_t keep = pool_target(s, now_ms) + s->waiting + (s->current ? 1 : 0);
+        if (vm->state == VM_WARM && s->warm > keep) {
             pool_vm_event(vm, VM_EV_KILL, NULL);
             return;
         }

@@ -162,11 +162,21 @@ uint64_t pool_used_mib(const struct pool *p);
 void budget_frozen(struct pool_vm *vm);
 /* Warm sandboxes that the snapshot should hold. */
 uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms);
-/* End a warm sandbox that nobody waits for: its memory comes back when it is reaped. */
-void budget_make_room(struct pool *p);
-/* End one of a snapshot with more than it should hold, or, when hard, of any other snapshot than
- * the one in need. */
-bool budget_evict(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms);
+/* Who is first in line for memory; NULL: nobody waits for it. */
+struct pool_waiter *budget_first(const struct pool *p);
+/* What a lease of it takes beyond what is counted. */
+uint32_t budget_lease_mib(const struct pool_snapshot *s);
+enum budget_place {
+    BUDGET_FIRST, /* of the first in line: all that is left */
+    BUDGET_FORK,  /* likewise, but nobody's machine ends for it that is waited for */
+    BUDGET_LATER  /* beside what the first in line needs */
+};
+bool budget_fits(const struct pool *p, uint32_t need_mib, enum budget_place place);
+/* Does it fit? If not, one warm sandbox ends, whose memory comes back when it is reaped. */
+bool budget_make_room(struct pool *p, const struct pool_snapshot *needy, uint32_t need_mib,
+                      enum budget_place place);
+/* End a warm sandbox of a snapshot with more than it should hold. */
+void budget_shrink(struct pool *p, int64_t now_ms);
 
 /* pool_frozen.c */
 /* May it be forked and kept? */

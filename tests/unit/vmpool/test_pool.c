@@ -156,3 +156,97 @@ Test(pool, a_frozen_one_that_cannot_be_copied_is_given_up)
     cr_expect_eq(pool_used_mib(pool), used, "%d MiB", (int)pool_used_mib(pool));
     close_pool();
 }
+
+#define LARGE "bbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbbb"
+#define SMALL_WARM 16
+#define SMALL_HELD 3
+#define ROUNDS 40
+
+/* Small ones warm, and some of them leased. */
+static void fill_with_small(void *client, uint64_t held[SMALL_HELD])
+{
+    for (int i = 0; i < SMALL_HELD; i++) {
+        held[i] = lease_now(client, "t@" DIGEST);
+    }
+    pool->config.pool_warm_min = pool->config.pool_warm_max = SMALL_WARM;
+    pool_kick(pool);
+    settle();
+}
+
+/* The memory budget is one queue: who is first in it gets what is given back, though small ones are
+ * asked for all the time and could have it sooner. */
+Test(pool, a_large_one_is_not_overtaken_for_ever)
+{
+    int many, one;
+    uint64_t held[SMALL_HELD], large = 0;
+    open_pool(1024);
+    (void)paper_snapshot(pool, "t", DIGEST, 128);
+    struct pool_snapshot *l = paper_snapshot(pool, "large", LARGE, 900);
+    l->current = false;
+    fill_with_small(&many, held);
+    pool_lease(pool, &one, 100, "large@" LARGE, false);
+    for (int i = 0; i < ROUNDS && !large; i++) {
+        pool_release(pool, &many, held[i % SMALL_HELD]);
+        held[i % SMALL_HELD] = 0;
+        uint32_t before = last.granted;
+        pool_lease(pool, &many, 1, "t@" DIGEST, false);
+        held[i % SMALL_HELD] = last.granted > before ? last.lease : 0;
+        settle();
+        large = l->leased > 0;
+    }
+    cr_expect(large, "it was overtaken for %d rounds", ROUNDS);
+    uint32_t before = last.granted;
+    pool_client_gone(pool, &one);
+    settle();
+    cr_expect_gt(last.granted, before, "then the others' turn is");
+    close_pool();
+}
+
+/* It has a warm machine of its own already, and the others' are in the way. */
+Test(pool, warm_ones_make_room_for_who_is_first)
+{
+    int client;
+    open_pool(1024);
+    struct pool_snapshot *s = paper_snapshot(pool, "t", DIGEST, 128);
+    struct pool_snapshot *l = paper_snapshot(pool, "large", LARGE, 900);
+    l->current = false;
+    pool_vm_start(l, POOL_VM_CLONE);
+    pool->config.pool_warm_min = pool->config.pool_warm_max = SMALL_WARM;
+    pool_kick(pool);
+    settle();
+    cr_assert(l->warm == 1 && s->warm == SMALL_WARM, "%u, %u", l->warm, s->warm);
+    (void)lease_now(&client, "large@" LARGE);
+    close_pool();
+}
+
+/* A tree that has begun goes on: its end is what gives memory back. */
+Test(pool, forks_do_not_wait_for_who_is_first)
+{
+    int tree, one;
+    open_pool(1024);
+    (void)paper_snapshot(pool, "t", DIGEST, 128);
+    (void)paper_snapshot(pool, "large", LARGE, 900);
+    uint64_t frozen = lease_now(&tree, "t@" DIGEST);
+    freeze_now(&tree, frozen);
+    (void)lease_now(&tree, "t@" DIGEST);
+    pool_lease(pool, &one, 100, "large@" LARGE, false);
+    settle();
+    uint32_t before = last.granted;
+    pool_fork(pool, &tree, 5, frozen);
+    settle();
+    cr_expect_eq(last.granted, before + 1);
+    close_pool();
+}
+
+/* What is larger than the budget is in nobody's way. */
+Test(pool, what_never_fits_blocks_nobody)
+{
+    int client, one;
+    open_pool(1024);
+    (void)paper_snapshot(pool, "t", DIGEST, 128);
+    (void)paper_snapshot(pool, "large", LARGE, 1000);
+    pool_lease(pool, &one, 100, "large@" LARGE, false);
+    settle();
+    (void)lease_now(&client, "t@" DIGEST);
+    close_pool();
+}
