@@ -230,8 +230,18 @@ static int apply(const char *home, const char *id, const struct kept_manifest *m
     return rc < 0 ? err_prefix(err, "%s", path) : 0;
 }
 
-int kept_load(const char *home, const char *id, const struct kept_manifest *m, int *ret_ram_fd,
-              int *ret_state_fd, uint64_t *ret_used, struct err *err)
+/* All that the layers store, should no page be in two of them. */
+static uint64_t ram_needed(const struct kept_manifest *chain, int n)
+{
+    uint64_t ram_bytes = (uint64_t)chain[0].machine.memory_mib << 20, bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bytes += chain[i].pages * LAYER_PAGE_BYTES;
+    }
+    return bytes < ram_bytes ? bytes : ram_bytes;
+}
+
+int kept_load(const char *home, const char *id, const struct kept_manifest *m, uint64_t room_bytes,
+              int *ret_ram_fd, int *ret_state_fd, uint64_t *ret_used, struct err *err)
 {
     char ids[KEPT_CHAIN_MAX][KEPT_ID_TEXT];
     cleanup_free struct kept_manifest *chain = calloc(KEPT_CHAIN_MAX, sizeof *chain);
@@ -259,7 +269,12 @@ int kept_load(const char *home, const char *id, const struct kept_manifest *m, i
                            ids[n]);
         }
     }
-    uint64_t bytes = (uint64_t)m->machine.memory_mib << 20;
+    uint64_t bytes = (uint64_t)m->machine.memory_mib << 20, needed = ram_needed(chain, n);
+    if (needed > room_bytes) {
+        *ret_used = needed;
+        return err_set(err, ERR_NO_CAPACITY, "kept state %s: %llu MiB, and there is no room", id,
+                       (unsigned long long)needed >> 20);
+    }
     if ((rc = ram_memfd("brood-kept", bytes, &ram, err)) < 0 ||
         (rc = ram_memfd("brood-state", 0, &state, err)) < 0) {
         return rc;

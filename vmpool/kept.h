@@ -38,6 +38,8 @@ MUST_CHECK int kept_read_manifest(const char *home, const char *id, struct kept_
 MUST_CHECK int kept_write(const char *home, const struct layer_source *from,
                           struct kept_manifest *m, char ret_id[KEPT_ID_TEXT], struct err *err);
 /* Load the chain of id, whose manifest m is, into two sealed memfds. -ERR_NOT_FOUND names the first
- * ID that is not on this disk. *ret_used: bytes of RAM that are not holes. */
+ * ID that is not on this disk. *ret_used: bytes of RAM that are not holes; -ERR_NO_CAPACITY when
+ * more than room_bytes may be needed for it, and then how many. */
 MUST_CHECK int kept_load(const char *home, const char *id, const struct kept_manifest *m,
-                         int *ret_ram_fd, int *ret_state_fd, uint64_t *ret_used, struct err *err);
+                         uint64_t room_bytes, int *ret_ram_fd, int *ret_state_fd,
+                         uint64_t *ret_used, struct err *err);

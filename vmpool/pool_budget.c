@@ -4,16 +4,18 @@
  * machine a level.
  *
  * The budget is one queue. What the first in line still needs (the first waiter whose snapshot is
- * there, and who fits into the whole budget at all) is kept for it: who came later, and machines to
- * be held warm, take what is left beside that. Forks do not wait for it: a tree that has begun
- * gives memory back only by going on, and nobody begins one before the first has had its turn. It
- * waits POOL_LEASE_WAIT_MS at most, and so does everybody for it. */
+ * there, or could be read if there were room, and who fits into the whole budget at all) is kept
+ * for it: who came later, and machines to be held warm, take what is left beside that. Forks do not
+ * wait for it: a tree that has begun gives memory back only by going on, and nobody begins one
+ * before the first has had its turn. It waits POOL_LEASE_WAIT_MS at most, and so does everybody for
+ * it. */
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/log.h"
 #include "vmpool/policy.h"
 #include "vmpool/pool_internal.h"
 
@@ -86,8 +88,9 @@ struct pool_waiter *budget_first(const struct pool *p)
     struct pool_waiter *w;
     TAILQ_FOREACH(w, &p->waiters, link)
     {
-        uint32_t whole = policy_cost_mib(w->snapshot->info.memory_mib, true);
-        if (w->snapshot->state == SNAPSHOT_READY && whole <= budget_mib(p)) {
+        const struct pool_snapshot *s = w->snapshot;
+        uint32_t whole = policy_cost_mib(s->info.memory_mib, true) + s->load_mib;
+        if ((s->state == SNAPSHOT_READY || s->load_mib > 0) && whole <= budget_mib(p)) {
             return w;
         }
     }
@@ -102,7 +105,14 @@ static uint32_t started(const struct pool_snapshot *s)
 uint32_t budget_lease_mib(const struct pool_snapshot *s)
 {
     uint32_t whole = policy_cost_mib(s->info.memory_mib, true);
-    return started(s) > 0 ? whole - policy_cost_mib(s->info.memory_mib, false) : whole;
+    return started(s) > 0 ? whole - policy_cost_mib(s->info.memory_mib, false)
+                          : whole + s->load_mib;
+}
+
+uint64_t budget_left_bytes(const struct pool *p)
+{
+    uint64_t used = pool_used_mib(p), all = budget_mib(p);
+    return used < all ? (all - used) << 20 : 0;
 }
 
 bool budget_fits(const struct pool *p, uint32_t need_mib, enum budget_place place)
@@ -122,6 +132,25 @@ static uint64_t dying_mib(const struct pool *p)
         mib += vm->state == VM_DYING ? vm_cost_mib(vm) : 0;
     }
     return mib;
+}
+
+/* The kept state that was not used for longest, when nobody uses it now. */
+static bool drop_idle_kept(struct pool *p, const struct pool_snapshot *needy)
+{
+    int oldest = -1;
+    for (int i = 0; i < p->n_snapshots; i++) {
+        const struct pool_snapshot *s = p->snapshots[i];
+        if (s->kept && s != needy && s->state == SNAPSHOT_READY && !snapshot_used(s) &&
+            (oldest < 0 || s->used_ms < p->snapshots[oldest]->used_ms)) {
+            oldest = i;
+        }
+    }
+    if (oldest >= 0) {
+        log_info("kept state leaves memory", "id", p->snapshots[oldest]->digest, "why",
+                 "others need it");
+        snapshot_drop(p, oldest);
+    }
+    return oldest >= 0;
 }
 
 static bool in_the_way(const struct pool_snapshot *s, const struct pool_snapshot *needy, bool hard)
@@ -145,14 +174,18 @@ static bool evict_warm(struct pool *p, const struct pool_snapshot *needy, bool h
 bool budget_make_room(struct pool *p, const struct pool_snapshot *needy, uint32_t need_mib,
                       enum budget_place place)
 {
-    if (budget_fits(p, need_mib, place)) {
-        return true;
+    while (!budget_fits(p, need_mib, place)) {
+        if (policy_fits(pool_used_mib(p) - dying_mib(p), need_mib, budget_mib(p))) {
+            return false; /* when they are reaped */
+        }
+        if (!drop_idle_kept(p, needy)) {
+            if (!evict_warm(p, needy, false) && place == BUDGET_FIRST) {
+                (void)evict_warm(p, needy, true);
+            }
+            return false;
+        }
     }
-    bool soon = policy_fits(pool_used_mib(p) - dying_mib(p), need_mib, budget_mib(p));
-    if (!soon && !evict_warm(p, needy, false) && place == BUDGET_FIRST) {
-        (void)evict_warm(p, needy, true);
-    }
-    return false;
+    return true;
 }
 
 void budget_shrink(struct pool *p, int64_t now_ms)

@@ -52,6 +52,7 @@ struct pool_snapshot {
     bool stored;                /* on disk */
     bool build_asked;           /* pool_build waits for it */
     bool kept;                  /* a tenant's: name is KEPT_NAME, digest its ID */
+    uint32_t load_mib;          /* of a kept one that there was no room to read: what it takes */
     struct kept_manifest chain; /* of a kept one */
     char
         base[KEPT_ID_TEXT]; /* where its chain ends; of a template's: the ID it is kept as, or "" */
@@ -164,6 +165,7 @@ void budget_frozen(struct pool_vm *vm);
 uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms);
 /* Who is first in line for memory; NULL: nobody waits for it. */
 struct pool_waiter *budget_first(const struct pool *p);
+uint64_t budget_left_bytes(const struct pool *p);
 /* What a lease of it takes beyond what is counted. */
 uint32_t budget_lease_mib(const struct pool_snapshot *s);
 enum budget_place {
@@ -172,7 +174,8 @@ enum budget_place {
     BUDGET_LATER  /* beside what the first in line needs */
 };
 bool budget_fits(const struct pool *p, uint32_t need_mib, enum budget_place place);
-/* Does it fit? If not, one warm sandbox ends, whose memory comes back when it is reaped. */
+/* Does it fit, perhaps once kept states that nobody uses have been dropped (their objects too, but
+ * for needy's)? If not, one warm sandbox ends, whose memory comes back when it is reaped. */
 bool budget_make_room(struct pool *p, const struct pool_snapshot *needy, uint32_t need_mib,
                       enum budget_place place);
 /* End a warm sandbox of a snapshot with more than it should hold. */

@@ -249,7 +249,10 @@ Test(kept, a_chain_is_loaded_from_its_first_layer_on)
     cr_assert_eq(m.depth, 2);
     cr_assert_str_eq(m.parent, root);
     cr_assert_gt(m.chain_bytes, m.layer_bytes);
-    cr_assert_eq(kept_load(home, child, &m, &ram, &state, &used, &err), 0, "%s", err.text);
+    uint64_t room = 3 * LAYER_PAGE_BYTES;
+    cr_expect_eq(kept_load(home, child, &m, room - 1, &ram, &state, &used, &err), -ERR_NO_CAPACITY);
+    cr_expect_eq(used, room);
+    cr_assert_eq(kept_load(home, child, &m, room, &ram, &state, &used, &err), 0, "%s", err.text);
     cr_assert_eq(get(ram, 0), 'b');
     cr_assert_eq(get(ram, 1), 'r');
     cr_assert_eq(get(ram, 2), 'c');
@@ -258,7 +261,7 @@ Test(kept, a_chain_is_loaded_from_its_first_layer_on)
 
     (void)snprintf(path, sizeof path, "%s/kept/%s/manifest.json", home, root);
     cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(kept_load(home, child, &m, &ram, &state, &used, &err), -ERR_NOT_FOUND);
+    cr_assert_eq(kept_load(home, child, &m, room, &ram, &state, &used, &err), -ERR_NOT_FOUND);
     cr_assert(strstr(err.text, root), "%s", err.text);
 
     (void)snprintf(path, sizeof path, "%s/kept/%s/manifest.json", home, child);

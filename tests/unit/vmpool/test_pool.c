@@ -4,6 +4,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "tests/unit/vmpool/paper_engine.h"
 
@@ -248,5 +249,62 @@ Test(pool, what_never_fits_blocks_nobody)
     pool_lease(pool, &one, 100, "large@" LARGE, false);
     settle();
     (void)lease_now(&client, "t@" DIGEST);
+    close_pool();
+}
+
+#define KEPT_MIB 350
+
+/* Kept states that nobody uses give way, the one that was not used for longest first. */
+Test(pool, idle_kept_states_make_room)
+{
+    int client;
+    char id[TEMPLATE_DIGEST_MAX], spec[80];
+    open_pool(2048);
+    (void)paper_snapshot(pool, "t", DIGEST, 512);
+    for (int i = 0; i < 5; i++) {
+        memset(id, '0' + i, 64);
+        id[64] = 0;
+        struct pool_snapshot *s = paper_snapshot(pool, KEPT_NAME, id, 512);
+        s->current = false;
+        s->used_ms = i == 1 ? -1000 : i;
+        s->manifest.ram_bytes_used = (uint64_t)KEPT_MIB << 20;
+    }
+    (void)lease_now(&client, "t@" DIGEST);
+    cr_expect_eq(pool->n_snapshots, 1 + 4, "no more than is needed: %d", pool->n_snapshots);
+    for (int i = 0; i < pool->n_snapshots; i++) {
+        cr_expect_neq(pool->snapshots[i]->digest[0], '1', "the oldest");
+    }
+    (void)snprintf(spec, sizeof spec, KEPT_PREFIX "%s", id); /* one that is there, too */
+    (void)lease_now(&client, spec);
+    close_pool();
+}
+
+#define WAIT_MS 20000
+
+/* A kept state is not read before there is room for it. */
+Test(pool, a_kept_state_is_read_when_it_fits)
+{
+    int client;
+    struct pool_snapshot *s;
+    struct err err;
+    char id[TEMPLATE_DIGEST_MAX] = LARGE;
+    open_pool(1024);
+    (void)paper_snapshot(pool, "t", DIGEST, 512);
+    uint64_t lease = lease_now(&client, "t@" DIGEST);
+    cr_assert_eq(snapshot_find(pool, KEPT_NAME, id, false, &s, &err), 0);
+    s->load_mib = 500; /* it was tried */
+    s->state = SNAPSHOT_READING;
+    pool_lease(pool, &client, 7, KEPT_PREFIX LARGE, false);
+    s->state = SNAPSHOT_NEW;
+    pool_kick(pool);
+    settle();
+    cr_expect_eq(s->state, SNAPSHOT_NEW);
+    cr_expect_eq(last.refused, 0u);
+    pool_release(pool, &client, lease);
+    for (int64_t end = mono_ms() + WAIT_MS; last.refused == 0 && mono_ms() < end; sleep_ms(1)) {
+        settle();
+    }
+    cr_expect_eq(last.refused, 1u, "it was read, and is not there");
+    cr_expect_eq(last.code, ERR_NOT_FOUND);
     close_pool();
 }
