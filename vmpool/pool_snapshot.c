@@ -214,7 +214,7 @@ static void read_kept(struct snapshot_job *j)
     struct manifest want;
     const struct manifest *m = &j->chain.machine;
     j->template_failed = true; /* there is nothing that it could be built from */
-    if ((j->rc = kept_read_manifest(j->home, j->digest, &j->chain, &j->err)) < 0 ||
+    if ((j->rc = kept_find(j->home, j->digest, &j->chain, &j->err)) < 0 ||
         (j->rc = template_load(j->home, m->template_name, m->template_digest, &j->info, &j->err)) <
             0) {
         return;
