@@ -52,8 +52,9 @@ struct machine {
     uint32_t memory_mib, vcpus;
     uint32_t slot; /* in the jail, when has_slot */
     bool has_slot;
-    bool writable;   /* it can be written out */
-    bool keeps_user; /* tenants' code has run in it: its copies are its user's, too */
+    bool writable;         /* it can be written out */
+    bool unbound, binding; /* it still has a seed's rights, and is to have none; was asked to */
+    bool keeps_user;       /* tenants' code has run in it: its copies are its user's, too */
     bool clone, failed, loaded, have_thread, migrated, gone;
     bool saving, dumping; /* the state, and the RAM that is not in the file, are being written */
     char tail[STDERR_TAIL_BYTES];
@@ -157,16 +158,43 @@ static void on_closed(void *user, const char *why)
     }
 }
 
-/* Loaded: the state is in and the thread's file is open. */
+static void on_bound(void *user, const char *why);
+
+static void bind_machine(struct machine *m)
+{
+    struct err err;
+    if (!m->binding && seed_bind(m->seed, on_bound, m, &err) < 0) {
+        fail(m, err.text);
+    }
+    m->binding = true;
+}
+
+/* Loaded: the state is in, the thread's file is open, and the process is bound. */
 static void check_loaded(struct machine *m)
 {
     if (m->clone && m->migrated && m->have_thread && !m->loaded && !m->failed) {
+        if (m->unbound) {
+            bind_machine(m);
+            return;
+        }
         m->loaded = true;
         if (m->state >= 0) {
             (void)close(TAKE_FD(m->state));
         }
         tell(m, MACHINE_LOADED, "");
     }
+}
+
+static void on_bound(void *user, const char *why)
+{
+    struct machine *m = user;
+    if (why) {
+        fail(m, why);
+        return;
+    }
+    m->unbound = false;
+    m->keeps_user = true;
+    check_loaded(m);
 }
 
 static void check_saved(struct machine *m)
@@ -381,26 +409,7 @@ static void machine_free(struct machine *m)
 }
 DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
-struct ends {
-    struct qemu_ends its;
-    int qmp_ours;
-};
-#define NO_ENDS                                                                                    \
-    {                                                                                              \
-        { -1, -1, -1, -1 }, -1                                                                     \
-    }
-
-static void ends_done(struct ends *e)
-{
-    int *fds[] = { &e->its.stderr_fd, &e->its.qmp, &e->its.channel, &e->its.seed, &e->qmp_ours };
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0) {
-            (void)close(TAKE_FD(*fds[i]));
-        }
-    }
-}
-
-static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
+static int make_ends(struct machine *m, struct qemu_pairs *ret_ends, struct err *err)
 {
     int rc = qemu_make_ends(&ret_ends->its, &ret_ends->qmp_ours, &m->channel, &m->stderr_fd, err);
     for (int i = 0; rc == 0 && i < SPARE_FDS; i++) {
@@ -411,7 +420,7 @@ static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
 }
 
 /* The control socket of a machine that can be copied. */
-static int make_seed(struct machine *m, struct ends *ends, struct err *err)
+static int make_seed(struct machine *m, struct qemu_pairs *ends, struct err *err)
 {
     int control[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
@@ -452,7 +461,7 @@ static struct machine *machine_new(struct event_base *base, bool clone, machine_
 }
 
 static int start_process(struct machine *m, const struct engine_host *host,
-                         const struct machine_options *o, struct ends *ends, struct err *err)
+                         const struct machine_options *o, struct qemu_pairs *ends, struct err *err)
 {
     char library[512] = "";
     struct machine_options mine = *o;
@@ -461,6 +470,7 @@ static int start_process(struct machine *m, const struct engine_host *host,
         mine.freeze = FREEZE_NONE;
     }
     m->writable = mine.freeze == FREEZE_WRITE;
+    m->unbound = jail && mine.freeze == FREEZE_COPY && !o->seed;
     if (mine.freeze == FREEZE_COPY) {
         rc = make_seed(m, ends, err);
     } else if (mine.freeze == FREEZE_WRITE) {
@@ -493,7 +503,7 @@ static int machine_start(struct event_base *base, const struct engine_host *host
     assert(o->n_layers <= MACHINE_LAYERS_MAX);
     static_assert(MACHINE_LAYERS_MAX == SEED_LAYERS_MAX, "one kind of layer");
     CLEANUP(cleanup_machine) struct machine *m = machine_new(base, o->clone, listener, user);
-    CLEANUP(ends_done) struct ends ends = NO_ENDS;
+    CLEANUP(qemu_pairs_done) struct qemu_pairs ends = NO_QEMU_PAIRS;
     m->memory_mib = o->memory_mib;
     m->vcpus = o->vcpus;
     m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
@@ -534,7 +544,7 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
 {
     assert(machine_can_copy(origin));
     CLEANUP(cleanup_machine) struct machine *m = machine_new(origin->base, true, listener, user);
-    CLEANUP(ends_done) struct ends ends = NO_ENDS;
+    CLEANUP(qemu_pairs_done) struct qemu_pairs ends = NO_QEMU_PAIRS;
     int rc = make_ends(m, &ends, err);
     if (rc < 0 || (rc = make_seed(m, &ends, err)) < 0) {
         return rc;

@@ -216,3 +216,13 @@ int qemu_make_ends(struct qemu_ends *ends, int *qmp, int *channel, int *stderr_f
     (void)fcntl(ends->channel, F_SETFL, O_NONBLOCK);
     return 0;
 }
+
+void qemu_pairs_done(struct qemu_pairs *p)
+{
+    int *fds[] = { &p->its.stderr_fd, &p->its.qmp, &p->its.channel, &p->its.seed, &p->qmp_ours };
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0) {
+            (void)close(TAKE_FD(*fds[i]));
+        }
+    }
+}

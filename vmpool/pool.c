@@ -351,6 +351,7 @@ static int start_machine(struct pool_vm *vm, struct err *err)
                                  .share = pool_vm_is_boot(vm),
                                  .clone = !pool_vm_is_boot(vm),
                                  .freeze = pool_vm_is_boot(vm) ? FREEZE_NONE : p->host.freeze,
+                                 .seed = vm->kind == POOL_VM_SEED,
                                  .layers = layers,
                                  .n_layers = frozen_layers(vm, layers),
                                  .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,

@@ -31,10 +31,10 @@ static_assert(SEED_FDS_MAX <= ASK_FDS_MAX && ASK_FDS_MAX <= FD_PASS_MAX, "the la
 static seed_kill *kill_copy = spawn_kill;
 
 struct pending {
-    seed_copied *copied; /* NULL: forgotten, or a dump */
-    seed_dumped *dumped; /* NULL: forgotten, or a copy */
+    seed_copied *copied; /* NULL: forgotten, or none */
+    seed_done *done;     /* NULL: forgotten, or a copy */
     void *user;
-    bool dump;
+    bool dump; /* or bind: no process comes with the answer */
     int place; /* of a copy: kept for its pidfd, which is the only way to it */
 };
 
@@ -73,8 +73,8 @@ static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const 
         (void)close(p.place);
     }
     if (p.dump) {
-        if (p.dumped) {
-            p.dumped(p.user, why);
+        if (p.done) {
+            p.done(p.user, why);
         }
     } else if (p.copied) {
         p.copied(p.user, pidfd >= 0 ? r->pid : 0, pidfd, r->vcpu_tid, why);
@@ -213,7 +213,7 @@ int seed_layers(int control, const int *fds, size_t n, struct err *err)
     return send_request(control, &r, fds, n, err);
 }
 
-int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *user, struct err *err)
+int seed_dump(struct seed *s, int fd, int pagemap, seed_done *done, void *user, struct err *err)
 {
     struct seed_request r = { .kind = SEED_DUMP, .n_ranges = pagemap >= 0 };
     const int fds[] = { fd, pagemap };
@@ -225,7 +225,22 @@ int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *us
         return rc;
     }
     s->pending[s->n_pending++] =
-        (struct pending){ .dumped = dumped, .user = user, .dump = true, .place = -1 };
+        (struct pending){ .done = done, .user = user, .dump = true, .place = -1 };
+    return 0;
+}
+
+int seed_bind(struct seed *s, seed_done *done, void *user, struct err *err)
+{
+    struct seed_request r = { .kind = SEED_BIND };
+    if (s->n_pending == PENDING_MAX) {
+        return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    }
+    int rc = ask(s, &r, NULL, 0, err);
+    if (rc < 0) {
+        return rc;
+    }
+    s->pending[s->n_pending++] =
+        (struct pending){ .done = done, .user = user, .dump = true, .place = -1 };
     return 0;
 }
 
@@ -299,7 +314,7 @@ void seed_forget(struct seed *s, const void *user)
     for (int i = 0; s && i < s->n_pending; i++) {
         if (s->pending[i].user == user) {
             s->pending[i].copied = NULL;
-            s->pending[i].dumped = NULL;
+            s->pending[i].done = NULL;
         }
     }
 }

@@ -8,7 +8,8 @@
  * The second becomes QEMU: user and group of its own, no other group, no capability, no new
  * privileges, limits, then exec. A seed keeps CAP_SETUID and CAP_SETGID (as ambient ones), by which
  * its copies take their own users at birth; the filter of seed_filter.c lets it name only those of
- * the range, and a copy has dropped both before its guest runs. */
+ * the range, and a copy has dropped both before its guest runs. What is started so and is no seed
+ * drops them itself, when it is loaded (SEED_BIND). */
 #include "vmpool/jail/start.h"
 
 #include <assert.h>

@@ -324,6 +324,68 @@ Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
     pool_lease_close(&f2);
 }
 
+/* Capabilities and filters are each thread's own; as those of a process that has the strict filter.
+ */
+static void expect_threads_as(int pid, int strict_pid)
+{
+    char path[64], want[64], have[64];
+    int n = 0;
+    status_field(strict_pid, "Seccomp_filters", want, sizeof want);
+    (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    struct dirent *e;
+    cr_assert_not_null(dir);
+    while ((e = readdir(dir))) {
+        if (e->d_name[0] != '.') {
+            int tid = (int)strtol(e->d_name, NULL, 10);
+            expect_field(tid, "CapPrm", "0000000000000000");
+            expect_field(tid, "CapInh", "0000000000000000");
+            expect_field(tid, "CapAmb", "0000000000000000");
+            status_field(tid, "Seccomp_filters", have, sizeof have);
+            cr_expect_str_eq(have, want, "filters of thread %d: %s", tid, have);
+            n++;
+        }
+    }
+    (void)closedir(dir);
+    cr_expect_geq(n, 3, "%d threads", n);
+}
+
+/* Loaded from a kept state, and no copy of a seed: bound like one. */
+Test(jail, from_a_kept_state, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease a, k, fork;
+    struct guest_result r;
+    struct err err = { 0 };
+    char id[80], spec[96];
+    static const char *const argv[] = { "python3", "-c", "print(6 * 7, end='')", NULL };
+    if (!as_root()) {
+        cr_skip_test("needs root");
+    }
+    int fd = connect_pool();
+    lease(fd, &a);
+    unsigned mib = memory_of_template(fd);
+    ready(&a, true);
+    cr_assert_eq(pool_client_freeze(fd, &a, &err), 0, "%s", err.text);
+    cr_assert_eq(pool_client_keep(fd, &a, id, sizeof id, &err), 0, "%s", err.text);
+    (void)snprintf(spec, sizeof spec, "kept:%s", id);
+    cr_assert_eq(pool_client_lease(fd, spec, false, &k, &err), 0, "%s", err.text);
+    struct jailed jk = look_at(pool_lease_pid(&k), mib);
+    expect_threads_as(jk.pid, pool_lease_pid(&a));
+    ready(&k, true);
+    cr_assert_eq(pool_client_freeze(fd, &k, &err), 0, "%s", err.text);
+    cr_assert_eq(pool_client_fork(fd, k.reply.lease, &fork, &err), 0, "%s", err.text);
+    struct jailed jf = look_at(pool_lease_pid(&fork), mib);
+    expect_threads_as(jf.pid, pool_lease_pid(&a));
+    cr_expect_eq(jf.uid, jk.uid);
+    ready(&fork, false);
+    cr_assert_eq(guest_run(fork.channel, argv, TIMEOUT_MS, &r, &err), 0, "%s", err.text);
+    cr_expect_str_eq(r.output, "42");
+    pool_lease_close(&a);
+    pool_lease_close(&k);
+    pool_lease_close(&fork);
+    (void)close(fd);
+}
+
 static void setup_large(void)
 {
     (void)setenv("BROOD_POOL_MEMORY_MIB_MAX", "65536",
