@@ -53,6 +53,7 @@ struct machine_options {
                      save writes. Borrowed during start */
     bool clone;
     enum machine_freeze freeze; /* of a clone: how it may be frozen later */
+    bool seed;                  /* with FREEZE_COPY: only its copies run a tenant's code */
     /* With FREEZE_WRITE: dumps of RAM (dump.h), the oldest first; these pages lie over those of
      * ram_fd, copy-on-write. Sealed, borrowed during start */
     const int *layers;

@@ -29,6 +29,8 @@
 #include "vmpool/seed_wire.h"
 
 #define STDERR_TAIL_BYTES 2048u
+#define STDERR_BYTES_A_TURN 65536u
+#define SPARE_FDS 3 /* for the report's pidfd; for schedstat and what is looked up to open it */
 #define FREE_MS_MAX 2000 /* a jailer that has gone kills nobody, and has killed everybody */
 #define STRING_(x) #x
 #define STRING(x) STRING_(x)
@@ -42,6 +44,7 @@ struct machine {
     pid_t pid;     /* 0 until known */
     long long tid; /* of the vCPU, as QEMU says */
     int pidfd, channel, schedstat, state, stderr_fd, report;
+    int spare[SPARE_FDS]; /* so that a machine on its way is not lost for want of a descriptor */
     struct event *exited, *stderr_ev, *report_ev;
     struct qmp *qmp;
     struct seed *seed;      /* it can be copied */
@@ -49,8 +52,9 @@ struct machine {
     uint32_t memory_mib, vcpus;
     uint32_t slot; /* in the jail, when has_slot */
     bool has_slot;
-    bool writable;   /* it can be written out */
-    bool keeps_user; /* tenants' code has run in it: its copies are its user's, too */
+    bool writable;         /* it can be written out */
+    bool unbound, binding; /* it still has a seed's rights, and is to have none; was asked to */
+    bool keeps_user;       /* tenants' code has run in it: its copies are its user's, too */
     bool clone, failed, loaded, have_thread, migrated, gone;
     bool saving, dumping; /* the state, and the RAM that is not in the file, are being written */
     char tail[STDERR_TAIL_BYTES];
@@ -74,12 +78,14 @@ static void fail(struct machine *m, const char *why)
     tell(m, MACHINE_FAILED, text);
 }
 
-/* Keep the last bytes; control characters would spoil the log. */
-static void read_stderr(struct machine *m)
+/* Keep the last bytes; control characters would spoil the log. At most what a pipe holds: who is
+ * in a tenant's hands may write without end. false: there will be no more. */
+static bool read_stderr(struct machine *m)
 {
     char chunk[1024];
-    ssize_t n;
-    while (m->stderr_fd >= 0 && (n = read(m->stderr_fd, chunk, sizeof chunk)) > 0) {
+    ssize_t n = 1;
+    for (size_t all = 0; all < STDERR_BYTES_A_TURN && n > 0; all += sizeof chunk) {
+        n = read(m->stderr_fd, chunk, sizeof chunk);
         for (ssize_t i = 0; i < n; i++) {
             if (m->tail_len == sizeof m->tail) {
                 memmove(m->tail, m->tail + sizeof m->tail / 2, sizeof m->tail / 2);
@@ -88,16 +94,15 @@ static void read_stderr(struct machine *m)
             m->tail[m->tail_len++] = chunk[i] >= ' ' && chunk[i] < 127 ? chunk[i] : ' ';
         }
     }
+    return n > 0 || (n < 0 && (errno == EAGAIN || errno == EINTR));
 }
 
 static void on_stderr(evutil_socket_t fd, short what, void *arg)
 {
     struct machine *m = arg;
-    char c;
+    (void)fd;
     (void)what;
-    read_stderr(m);
-    ssize_t n = read(fd, &c, 0);
-    if (n < 0 && errno != EAGAIN) {
+    if (!read_stderr(m)) {
         (void)event_del(m->stderr_ev);
     }
 }
@@ -135,7 +140,7 @@ static void on_exited(evutil_socket_t fd, short what, void *arg)
     }
     give_slot_back(m);
     (void)event_del(m->exited);
-    read_stderr(m);
+    (void)read_stderr(m);
     (void)event_del(m->stderr_ev);
     qmp_free(TAKE_PTR(m->qmp));
     m->gone = true;
@@ -148,21 +153,48 @@ static void on_closed(void *user, const char *why)
 {
     struct machine *m = user;
     if (why != qmp_ended) { /* else its exit follows and brings the reason */
-        read_stderr(m);
+        (void)read_stderr(m);
         fail(m, why);
     }
 }
 
-/* Loaded: the state is in and the thread's file is open. */
+static void on_bound(void *user, const char *why);
+
+static void bind_machine(struct machine *m)
+{
+    struct err err;
+    if (!m->binding && seed_bind(m->seed, on_bound, m, &err) < 0) {
+        fail(m, err.text);
+    }
+    m->binding = true;
+}
+
+/* Loaded: the state is in, the thread's file is open, and the process is bound. */
 static void check_loaded(struct machine *m)
 {
     if (m->clone && m->migrated && m->have_thread && !m->loaded && !m->failed) {
+        if (m->unbound) {
+            bind_machine(m);
+            return;
+        }
         m->loaded = true;
         if (m->state >= 0) {
             (void)close(TAKE_FD(m->state));
         }
         tell(m, MACHINE_LOADED, "");
     }
+}
+
+static void on_bound(void *user, const char *why)
+{
+    struct machine *m = user;
+    if (why) {
+        fail(m, why);
+        return;
+    }
+    m->unbound = false;
+    m->keeps_user = true;
+    check_loaded(m);
 }
 
 static void check_saved(struct machine *m)
@@ -197,7 +229,7 @@ static void on_migration(struct machine *m, const char *status)
         m->migrated = true;
         check_loaded(m);
     } else if (strcmp(status, "failed") == 0) {
-        read_stderr(m);
+        (void)read_stderr(m);
         fail(m, m->saving ? "QEMU could not write the state" : "QEMU could not load the state");
     }
 }
@@ -212,12 +244,22 @@ static void on_event(void *user, const struct qmp_message *e)
     }
 }
 
+static void free_spares(struct machine *m, int from)
+{
+    for (int i = from; i < SPARE_FDS; i++) {
+        if (m->spare[i] >= 0) {
+            (void)close(TAKE_FD(m->spare[i]));
+        }
+    }
+}
+
 static void open_schedstat(struct machine *m)
 {
     char path[96];
     if (m->pid <= 0 || m->tid <= 0 || m->have_thread || m->failed) {
         return;
     }
+    free_spares(m, 1);
     long long tid = jail ? jail_tid(m->pid, (pid_t)m->tid) : m->tid;
     (void)snprintf(path, sizeof path, "/proc/%d/task/%lld/schedstat", (int)m->pid, tid);
     m->schedstat = open(path, O_RDONLY | O_CLOEXEC);
@@ -302,6 +344,9 @@ static void on_report(evutil_socket_t fd, short what, void *arg)
     struct err err;
     int pidfd = -1;
     (void)what;
+    if (m->spare[0] >= 0) {
+        (void)close(TAKE_FD(m->spare[0]));
+    }
     int rc = jail_take_report(fd, &r, &pidfd, &err);
     if (rc == 0) {
         return;
@@ -353,6 +398,7 @@ static void machine_free(struct machine *m)
         event_free(m->stderr_ev);
     }
     qmp_free(m->qmp);
+    free_spares(m, 0);
     int *fds[] = { &m->pidfd, &m->channel, &m->schedstat, &m->state, &m->stderr_fd, &m->report };
     for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
         if (*fds[i] >= 0) {
@@ -363,51 +409,18 @@ static void machine_free(struct machine *m)
 }
 DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
-struct ends {
-    struct qemu_ends its;
-    int qmp_ours;
-};
-#define NO_ENDS                                                                                    \
-    {                                                                                              \
-        { -1, -1, -1, -1 }, -1                                                                     \
-    }
-
-static void ends_done(struct ends *e)
+static int make_ends(struct machine *m, struct qemu_pairs *ret_ends, struct err *err)
 {
-    int *fds[] = { &e->its.stderr_fd, &e->its.qmp, &e->its.channel, &e->its.seed, &e->qmp_ours };
-    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
-        if (*fds[i] >= 0) {
-            (void)close(TAKE_FD(*fds[i]));
-        }
+    int rc = qemu_make_ends(&ret_ends->its, &ret_ends->qmp_ours, &m->channel, &m->stderr_fd, err);
+    for (int i = 0; rc == 0 && i < SPARE_FDS; i++) {
+        m->spare[i] = fcntl(m->stderr_fd, F_DUPFD_CLOEXEC, 3);
+        rc = m->spare[i] < 0 ? err_sys(err, "dup") : 0;
     }
-}
-
-static int make_ends(struct machine *m, struct ends *ret_ends, struct err *err)
-{
-    int pair[2];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        return err_sys(err, "socketpair");
-    }
-    ret_ends->qmp_ours = pair[0];
-    ret_ends->its.qmp = pair[1];
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
-        return err_sys(err, "socketpair");
-    }
-    m->channel = pair[0];
-    ret_ends->its.channel = pair[1];
-    if (pipe2(pair, O_CLOEXEC) < 0) {
-        return err_sys(err, "pipe");
-    }
-    m->stderr_fd = pair[0];
-    ret_ends->its.stderr_fd = pair[1];
-    (void)fcntl(m->stderr_fd, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ret_ends->its.qmp, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ret_ends->its.channel, F_SETFL, O_NONBLOCK);
-    return 0;
+    return rc;
 }
 
 /* The control socket of a machine that can be copied. */
-static int make_seed(struct machine *m, struct ends *ends, struct err *err)
+static int make_seed(struct machine *m, struct qemu_pairs *ends, struct err *err)
 {
     int control[2];
     if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, control) < 0) {
@@ -442,12 +455,13 @@ static struct machine *machine_new(struct event_base *base, bool clone, machine_
                            .schedstat = -1,
                            .state = -1,
                            .stderr_fd = -1,
-                           .report = -1 };
+                           .report = -1,
+                           .spare = { -1, -1, -1 } };
     return m;
 }
 
 static int start_process(struct machine *m, const struct engine_host *host,
-                         const struct machine_options *o, struct ends *ends, struct err *err)
+                         const struct machine_options *o, struct qemu_pairs *ends, struct err *err)
 {
     char library[512] = "";
     struct machine_options mine = *o;
@@ -456,6 +470,7 @@ static int start_process(struct machine *m, const struct engine_host *host,
         mine.freeze = FREEZE_NONE;
     }
     m->writable = mine.freeze == FREEZE_WRITE;
+    m->unbound = jail && mine.freeze == FREEZE_COPY && !o->seed;
     if (mine.freeze == FREEZE_COPY) {
         rc = make_seed(m, ends, err);
     } else if (mine.freeze == FREEZE_WRITE) {
@@ -488,7 +503,7 @@ static int machine_start(struct event_base *base, const struct engine_host *host
     assert(o->n_layers <= MACHINE_LAYERS_MAX);
     static_assert(MACHINE_LAYERS_MAX == SEED_LAYERS_MAX, "one kind of layer");
     CLEANUP(cleanup_machine) struct machine *m = machine_new(base, o->clone, listener, user);
-    CLEANUP(ends_done) struct ends ends = NO_ENDS;
+    CLEANUP(qemu_pairs_done) struct qemu_pairs ends = NO_QEMU_PAIRS;
     m->memory_mib = o->memory_mib;
     m->vcpus = o->vcpus;
     m->state = fcntl(o->state_fd, F_DUPFD_CLOEXEC, 3);
@@ -516,7 +531,7 @@ static int machine_start(struct event_base *base, const struct engine_host *host
 
 static bool machine_can_copy(const struct machine *m)
 {
-    return m->seed && m->loaded && !m->failed && !m->gone;
+    return m->seed && seed_open(m->seed) && m->loaded && !m->failed && !m->gone;
 }
 
 static bool machine_can_write(const struct machine *m)
@@ -529,7 +544,7 @@ static int machine_copy(struct machine *origin, machine_listener *listener, void
 {
     assert(machine_can_copy(origin));
     CLEANUP(cleanup_machine) struct machine *m = machine_new(origin->base, true, listener, user);
-    CLEANUP(ends_done) struct ends ends = NO_ENDS;
+    CLEANUP(qemu_pairs_done) struct qemu_pairs ends = NO_QEMU_PAIRS;
     int rc = make_ends(m, &ends, err);
     if (rc < 0 || (rc = make_seed(m, &ends, err)) < 0) {
         return rc;

@@ -192,3 +192,37 @@ int qemu_start_in_jail(struct jail *jail, const struct engine_host *host,
     *ret_report = report[0];
     return 0;
 }
+
+int qemu_make_ends(struct qemu_ends *ends, int *qmp, int *channel, int *stderr_fd, struct err *err)
+{
+    int pair[2];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    *qmp = pair[0];
+    ends->qmp = pair[1];
+    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
+        return err_sys(err, "socketpair");
+    }
+    *channel = pair[0];
+    ends->channel = pair[1];
+    if (pipe2(pair, O_CLOEXEC) < 0) {
+        return err_sys(err, "pipe");
+    }
+    *stderr_fd = pair[0];
+    ends->stderr_fd = pair[1];
+    (void)fcntl(*stderr_fd, F_SETFL, O_NONBLOCK);
+    (void)fcntl(ends->qmp, F_SETFL, O_NONBLOCK);
+    (void)fcntl(ends->channel, F_SETFL, O_NONBLOCK);
+    return 0;
+}
+
+void qemu_pairs_done(struct qemu_pairs *p)
+{
+    int *fds[] = { &p->its.stderr_fd, &p->its.qmp, &p->its.channel, &p->its.seed, &p->qmp_ours };
+    for (size_t i = 0; i < sizeof fds / sizeof fds[0]; i++) {
+        if (*fds[i] >= 0) {
+            (void)close(TAKE_FD(*fds[i]));
+        }
+    }
+}

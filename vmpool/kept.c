@@ -128,6 +128,45 @@ static void remove_folder(const char *dir)
     (void)rmdir(dir);
 }
 
+/* A name of our own in HOME/kept, where nothing is. */
+static void own_name(const char *home, char *out, size_t room)
+{
+    static atomic_uint serial;
+    (void)snprintf(out, room, "%s/kept/tmp.%d.%u", home, (int)getpid(),
+                   atomic_fetch_add(&serial, 1));
+    remove_folder(out);
+}
+
+/* What a crash of the host has cut short, say. Returns what whoever asks is told: it is to be
+ * fetched, or made, again. */
+static int put_away(const char *home, const char *id, struct err *err)
+{
+    char dir[TEMPLATE_PATH_MAX], to[TEMPLATE_PATH_MAX];
+    (void)snprintf(dir, sizeof dir, "%s/kept/%s", home, id);
+    own_name(home, to, sizeof to);
+    if (rename(dir, to) == 0) {
+        remove_folder(to);
+    }
+    return err_set(err, ERR_NOT_FOUND, "kept state %s is not whole on this disk", id);
+}
+
+int kept_find(const char *home, const char *id, struct kept_manifest *ret, struct err *err)
+{
+    int rc = kept_read_manifest(home, id, ret, err);
+    return rc == -ERR_CORRUPT ? put_away(home, id, err) : rc;
+}
+
+bool kept_whole(const char *home, const char *id)
+{
+    char path[TEMPLATE_PATH_MAX];
+    struct kept_manifest m;
+    struct stat st;
+    struct err err;
+    (void)snprintf(path, sizeof path, "%s/kept/%s/layer", home, id);
+    return kept_read_manifest(home, id, &m, &err) == 0 && stat(path, &st) == 0 &&
+           (uint64_t)st.st_size == m.layer_bytes;
+}
+
 static int open_new(const char *dir, const char *name, int *ret_fd, struct err *err)
 {
     char path[TEMPLATE_PATH_MAX + 16];
@@ -186,16 +225,13 @@ static int fill(const char *home, const char *dir, const struct layer_source *fr
 int kept_write(const char *home, const struct layer_source *from, struct kept_manifest *m,
                char ret_id[KEPT_ID_TEXT], struct err *err)
 {
-    static atomic_uint serial;
     char dir[TEMPLATE_PATH_MAX], to[TEMPLATE_PATH_MAX];
     assert(from->flat == !m->parent[0]);
     int rc = config_make_kept(home, err);
     if (rc < 0) {
         return rc;
     }
-    (void)snprintf(dir, sizeof dir, "%s/kept/tmp.%d.%u", home, (int)getpid(),
-                   atomic_fetch_add(&serial, 1));
-    remove_folder(dir);
+    own_name(home, dir, sizeof dir);
     /* The worker, another user of the folder's group, removes what was not used for longest. */
     if (mkdir(dir, 0770) < 0 || chmod(dir, 0770) < 0) {
         return err_sys(err, "mkdir %s", dir);
@@ -206,7 +242,15 @@ int kept_write(const char *home, const struct layer_source *from, struct kept_ma
         if (rename(dir, to) == 0) {
             return 0;
         }
-        rc = errno == EEXIST || errno == ENOTEMPTY ? 0 : err_sys(err, "rename %s", dir);
+        bool there = errno == EEXIST || errno == ENOTEMPTY;
+        if (there && !kept_whole(home, ret_id)) {
+            (void)put_away(home, ret_id, err);
+            if (rename(dir, to) == 0) {
+                return 0;
+            }
+            there = errno == EEXIST || errno == ENOTEMPTY;
+        }
+        rc = there ? 0 : err_sys(err, "rename %s", dir);
     }
     remove_folder(dir); /* it failed, or is there already */
     return rc;
@@ -230,8 +274,18 @@ static int apply(const char *home, const char *id, const struct kept_manifest *m
     return rc < 0 ? err_prefix(err, "%s", path) : 0;
 }
 
-int kept_load(const char *home, const char *id, const struct kept_manifest *m, int *ret_ram_fd,
-              int *ret_state_fd, uint64_t *ret_used, struct err *err)
+/* All that the layers store, should no page be in two of them. */
+static uint64_t ram_needed(const struct kept_manifest *chain, int n)
+{
+    uint64_t ram_bytes = (uint64_t)chain[0].machine.memory_mib << 20, bytes = 0;
+    for (int i = 0; i < n; i++) {
+        bytes += chain[i].pages * LAYER_PAGE_BYTES;
+    }
+    return bytes < ram_bytes ? bytes : ram_bytes;
+}
+
+int kept_load(const char *home, const char *id, const struct kept_manifest *m, uint64_t room_bytes,
+              int *ret_ram_fd, int *ret_state_fd, uint64_t *ret_used, struct err *err)
 {
     char ids[KEPT_CHAIN_MAX][KEPT_ID_TEXT];
     cleanup_free struct kept_manifest *chain = calloc(KEPT_CHAIN_MAX, sizeof *chain);
@@ -249,7 +303,7 @@ int kept_load(const char *home, const char *id, const struct kept_manifest *m, i
                            KEPT_CHAIN_MAX);
         }
         memcpy(ids[n], chain[n - 1].parent, KEPT_ID_TEXT);
-        if ((rc = kept_read_manifest(home, ids[n], &chain[n], err)) < 0) {
+        if ((rc = kept_find(home, ids[n], &chain[n], err)) < 0) {
             return rc == -ERR_NOT_FOUND
                        ? err_set(err, ERR_NOT_FOUND, "kept state %s is not on this disk", ids[n])
                        : rc;
@@ -259,15 +313,28 @@ int kept_load(const char *home, const char *id, const struct kept_manifest *m, i
                            ids[n]);
         }
     }
-    uint64_t bytes = (uint64_t)m->machine.memory_mib << 20;
+    uint64_t bytes = (uint64_t)m->machine.memory_mib << 20, needed = ram_needed(chain, n);
+    if (needed > room_bytes) {
+        *ret_used = needed;
+        return err_set(err, ERR_NO_CAPACITY, "kept state %s: %llu MiB, and there is no room", id,
+                       (unsigned long long)needed >> 20);
+    }
     if ((rc = ram_memfd("brood-kept", bytes, &ram, err)) < 0 ||
         (rc = ram_memfd("brood-state", 0, &state, err)) < 0) {
         return rc;
     }
+    int missing = 0;
     while (n-- > 0) {
-        if ((rc = apply(home, ids[n], &chain[n], ram, n == 0 ? state : -1, err)) < 0) {
-            return rc;
+        struct err other, *why = missing < 0 ? &other : err;
+        rc = apply(home, ids[n], &chain[n], ram, n == 0 ? state : -1, why);
+        if (rc == -ERR_CORRUPT || rc == -ERR_NOT_FOUND) { /* and what else is, is found at once */
+            missing = put_away(home, ids[n], why);
+        } else if (rc < 0) {
+            return missing < 0 ? missing : rc;
         }
+    }
+    if (missing < 0) {
+        return missing;
     }
     struct stat st;
     if (fstat(ram, &st) < 0) {

@@ -9,6 +9,7 @@
  * may delete a folder at any time, what is loaded lives in a memfd. These calls are made on a
  * helper thread. */
 #pragma once
+#include <stdbool.h>
 #include <stdint.h>
 #include "common/base/err.h"
 #include "vmpool/layer.h"
@@ -33,11 +34,19 @@ bool kept_id_ok(const char *text);
 /* -ERR_NOT_FOUND: it is not on this disk; -ERR_CORRUPT: the file is not what ID says. */
 MUST_CHECK int kept_read_manifest(const char *home, const char *id, struct kept_manifest *ret,
                                   struct err *err);
+/* As that, but a folder that is not what ID says is put away: -ERR_NOT_FOUND. */
+MUST_CHECK int kept_find(const char *home, const char *id, struct kept_manifest *ret,
+                         struct err *err);
+/* Is it there, by its manifest and its layer's size? */
+bool kept_whole(const char *home, const char *id);
 /* Keep what `from` has. m: machine and parent are given (parent: on this disk, or "" with
  * from->flat), the rest is filled in. The same state again is the same ID. */
 MUST_CHECK int kept_write(const char *home, const struct layer_source *from,
                           struct kept_manifest *m, char ret_id[KEPT_ID_TEXT], struct err *err);
 /* Load the chain of id, whose manifest m is, into two sealed memfds. -ERR_NOT_FOUND names the first
- * ID that is not on this disk. *ret_used: bytes of RAM that are not holes. */
+ * ID that is not on this disk; one that is, but is not what its ID says, is put away. *ret_used:
+ * bytes of RAM that are not holes; -ERR_NO_CAPACITY when more than room_bytes may be needed for it,
+ * and then how many. */
 MUST_CHECK int kept_load(const char *home, const char *id, const struct kept_manifest *m,
-                         int *ret_ram_fd, int *ret_state_fd, uint64_t *ret_used, struct err *err);
+                         uint64_t room_bytes, int *ret_ram_fd, int *ret_state_fd,
+                         uint64_t *ret_used, struct err *err);

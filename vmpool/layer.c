@@ -304,7 +304,7 @@ static int check_sum(const struct view *file, const char *sha256, struct err *er
     (void)crypto_hash_sha256(sum, file->at, file->len);
     (void)sodium_bin2hex(text, sizeof text, sum, sizeof sum);
     if (strcmp(text, sha256) != 0) {
-        return err_set(err, ERR_MISMATCH, "layer: its sum is %.16s.., the manifest says %.16s..",
+        return err_set(err, ERR_CORRUPT, "layer: its sum is %.16s.., the manifest says %.16s..",
                        text, sha256);
     }
     return 0;

@@ -53,7 +53,7 @@ struct layer_source {
 MUST_CHECK int layer_write(int out_fd, const struct layer_source *from,
                            struct layer_facts *ret_facts, struct err *err);
 /* Read the layer in_fd onto ram_fd, which holds its parent's RAM (or nothing) and has ram_bytes;
- * its device state goes to state_fd (empty; -1: not wanted). -ERR_MISMATCH when the file's sum is
+ * its device state goes to state_fd (empty; -1: not wanted). -ERR_CORRUPT when the file's sum is
  * not sha256, -ERR_INVALID when it is no layer: ram_fd is then of no use. */
 MUST_CHECK int layer_read(int in_fd, const char *sha256, uint64_t ram_bytes, int ram_fd,
                           int state_fd, struct err *err);

@@ -17,6 +17,7 @@
 #include "common/base/cleanup.h"
 #include "common/base/config.h"
 #include "common/base/log.h"
+#include "common/base/program.h"
 #include "common/base/secret_key.h"
 #include "vmpool/engine_qemu.h"
 #include "vmpool/jail/client.h"
@@ -234,13 +235,25 @@ static int start_jailer(const struct config *c, bool kvm, int *ret_fd, struct ja
     return 0;
 }
 
-/* For good: no capability, no group but those said, nothing to gain by an exec. */
+/* For good: no capability, no group but those said, nothing to gain by an exec. We still end with
+ * whoever started us: prctl(2), a change of user clears the signal of that. */
 static int become(const struct arguments *a, struct err *err)
 {
+    int death_signal = 0;
+    pid_t parent = getppid();
+    if (prctl(PR_GET_PDEATHSIG, &death_signal) < 0) {
+        return err_sys(err, "parent-death signal");
+    }
     if (setgroups(a->states_gid ? 1 : 0, &a->states_gid) < 0 ||
         setresgid(a->gid, a->gid, a->gid) < 0 || setresuid(a->uid, a->uid, a->uid) < 0 ||
         prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) < 0) {
         return err_sys(err, "become user %u", (unsigned)a->uid);
+    }
+    if (death_signal && prctl(PR_SET_PDEATHSIG, death_signal) < 0) {
+        return err_sys(err, "parent-death signal");
+    }
+    if (death_signal && getppid() != parent) {
+        return err_set(err, ERR_CLOSED, "who started it has ended");
     }
     return 0;
 }
@@ -417,6 +430,7 @@ int main(int argc, char **argv)
         int level = log_level_parse(c->log_level);
         log_init("vmpool", level < 0 ? LOG_INFO : (enum log_level)level, 2);
         secret_no_core_file(); /* QEMU's too: a machine's memory */
+        program_files_max();
         (void)signal(SIGPIPE, SIG_IGN);
         if (strcmp(a.command, "probe") == 0) {
             rc = probe(c, a.json, &err);

@@ -5,6 +5,7 @@
 
 #include <assert.h>
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -62,7 +63,8 @@ static void refuse_client(struct pool_vm *vm, const char *why)
 {
     struct err err;
     if (vm->client) {
-        (void)err_set(&err, ERR_UNAVAILABLE, "fork of template %s: %s", vm->snapshot->name, why);
+        (void)err_set(&err, vm->starved ? ERR_NO_CAPACITY : ERR_UNAVAILABLE,
+                      "fork of template %s: %s", vm->snapshot->name, why);
         vm->pool->callbacks.refused(vm->client, vm->request, &err);
     }
     vm->client = NULL;
@@ -80,11 +82,13 @@ static void count_failure(struct pool_vm *vm, const char *why)
     (void)snprintf(text, sizeof text, "%s", why ? why : "the machine ended by itself");
     log_warn("sandbox failed", "template", s->name, "digest", s->digest, "kind",
              kind_words[vm->kind], "why", text);
+    frozen_copied(vm, 1);
     if (pool_vm_is_boot(vm)) {
         snapshot_refuse(s, ERR_UNAVAILABLE, text);
     } else if (vm->freezing) {
         refuse_client(vm, text);
-    } else if (vm->kind == POOL_VM_SEED || vm->lease != 0) {
+    } else if (vm->kind == POOL_VM_SEED || vm->lease != 0 ||
+               (vm->starved && vm->kind == POOL_VM_CLONE)) {
         return; /* no word about the snapshot: a sandbox that was in use may have ended itself */
     } else if (vm->kind == POOL_VM_FORK || vm->kind == POOL_VM_KEEP) {
         refuse_client(vm, text);
@@ -267,6 +271,7 @@ static void on_machine(void *user, enum machine_event event, const char *text)
     case MACHINE_RUNNING:
         break;
     case MACHINE_LOADED: {
+        frozen_copied(vm, 0);
         /* demand ahead of supply, or a host with more work than slots: the exercise would only cost
          */
         bool plain = s->info.exercise_len == 0 || s->kept || vm->kind == POOL_VM_FORK ||
@@ -314,6 +319,9 @@ static void on_vm_timer(evutil_socket_t fd, short what, void *arg)
     (void)snprintf(why, sizeof why, "still %s after its time", vm_state_word(vm->state));
     if (vm->state == VM_EXERCISING) {
         pool_exercise_late(vm);
+    } else if (vm->state == VM_LOADING && vm->pool->engine->process_id(vm->machine) == 0) {
+        /* its origin does not answer, and the copy waits for as long as that lives */
+        frozen_copied(vm, POOL_COPY_FAILURES_MAX);
     }
     pool_vm_event(vm, VM_EV_FAILED, why);
 }
@@ -328,7 +336,10 @@ static int start_machine(struct pool_vm *vm, struct err *err)
         vm->copied = true;
         return p->engine->copy(vm->origin, on_machine, vm, &vm->machine, err);
     }
-    if (vm->kind == POOL_VM_CLONE && s->seed && p->engine->can_copy(s->seed->machine)) {
+    if (vm->kind == POOL_VM_CLONE && s->seed && !p->engine->can_copy(s->seed->machine)) {
+        pool_vm_event(s->seed, VM_EV_KILL, NULL);
+    }
+    if (vm->kind == POOL_VM_CLONE && s->seed) {
         vm->copied = true;
         s->seed_copies++;
         return p->engine->copy(s->seed->machine, on_machine, vm, &vm->machine, err);
@@ -340,6 +351,7 @@ static int start_machine(struct pool_vm *vm, struct err *err)
                                  .share = pool_vm_is_boot(vm),
                                  .clone = !pool_vm_is_boot(vm),
                                  .freeze = pool_vm_is_boot(vm) ? FREEZE_NONE : p->host.freeze,
+                                 .seed = vm->kind == POOL_VM_SEED,
                                  .layers = layers,
                                  .n_layers = frozen_layers(vm, layers),
                                  .disk = s->info.rootfs[0] ? s->info.rootfs : NULL,
@@ -388,6 +400,8 @@ static void begin(struct pool_vm *vm)
     }
     TAILQ_INSERT_TAIL(&p->vms, vm, link);
     if (start_machine(vm, &err) < 0) {
+        vm->starved = err.saved_errno == EMFILE || err.saved_errno == ENFILE;
+        p->starved_until_ms = vm->starved ? mono_ms() + POOL_STARVED_MS : p->starved_until_ms;
         pool_vm_event(vm, VM_EV_FAILED, err.text);
         return;
     }
@@ -412,6 +426,7 @@ void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id)
         frozen_fork(frozen, vm);
     } else {
         vm->origin = frozen->machine;
+        vm->origin_lease = frozen->lease;
     }
     vm->client = client;
     vm->request = id;
@@ -428,6 +443,7 @@ void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
     }
     struct pool_vm *vm = new_vm(frozen->snapshot, POOL_VM_KEEP);
     vm->origin = frozen->machine;
+    vm->origin_lease = frozen->lease;
     vm->client = client;
     vm->request = id;
     if (keep_new(vm, &err) < 0) {
@@ -436,42 +452,6 @@ void pool_vm_keep(struct pool_vm *frozen, void *client, uint32_t id)
         return;
     }
     begin(vm);
-}
-
-static uint32_t target_of(const struct pool_snapshot *s, int64_t now_ms)
-{
-    struct policy_limits limits = { .warm_min = (uint32_t)s->pool->config.pool_warm_min,
-                                    .warm_max = (uint32_t)s->pool->config.pool_warm_max };
-    return s->current && s->state == SNAPSHOT_READY ? policy_target(&s->rate, &limits, now_ms) : 0;
-}
-
-/* Kill one warm sandbox that nobody waits for, of a snapshot with more than it should hold, or,
- * when hard, of any other snapshot than the one in need. */
-static bool evict_one(struct pool *p, const struct pool_snapshot *needy, bool hard, int64_t now_ms)
-{
-    struct pool_vm *vm;
-    TAILQ_FOREACH(vm, &p->vms, link)
-    {
-        struct pool_snapshot *s = vm->snapshot;
-        uint32_t keep = target_of(s, now_ms) + s->waiting + (s->current ? 1 : 0);
-        if (vm->state == VM_WARM && ((hard && s != needy && s->waiting == 0) || s->warm > keep)) {
-            pool_vm_event(vm, VM_EV_KILL, NULL);
-            return true;
-        }
-    }
-    return false;
-}
-
-void pool_make_room(struct pool *p)
-{
-    struct pool_vm *vm;
-    TAILQ_FOREACH(vm, &p->vms, link)
-    {
-        if (vm->state == VM_WARM && vm->snapshot->waiting == 0) {
-            pool_vm_event(vm, VM_EV_KILL, NULL);
-            return;
-        }
-    }
 }
 
 /* Seeds for the snapshots that gain by one: those with an exercise, where code is translated. */
@@ -483,10 +463,20 @@ static void start_seeds(struct pool *p, int64_t now_ms)
         uint32_t cost = policy_cost_mib(s->info.memory_mib, false) + POLICY_SEED_MIB;
         if (s->state == SNAPSHOT_READY && s->current && !s->build_asked &&
             s->info.exercise_len > 0 && worn && !s->seeding && now_ms >= s->seed_retry_at_ms &&
-            policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
+            budget_fits(p, cost, BUDGET_LATER)) {
             pool_vm_start(s, POOL_VM_SEED);
         }
     }
+}
+
+static int index_of(const struct pool *p, const struct pool_waiter *w)
+{
+    for (int i = 0; w && i < p->n_snapshots; i++) {
+        if (p->snapshots[i] == w->snapshot) {
+            return i;
+        }
+    }
+    return -1;
 }
 
 static void start_what_is_wanted(struct pool *p, int64_t now_ms)
@@ -500,24 +490,30 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
             wants[i] = (struct policy_want){ .waiting = s->waiting,
                                              .warm = s->warm,
                                              .starting = s->starting - (s->seeding ? 1 : 0),
-                                             .target = target_of(s, now_ms),
+                                             .target = pool_target(s, now_ms),
                                              .able = s->state == SNAPSHOT_READY && !wait };
         }
+        int first = index_of(p, budget_first(p));
         int i =
             policy_pick(wants, p->n_snapshots, p->starting, (uint32_t)p->config.pool_starts_max);
         if (i < 0) {
             return;
         }
-        struct pool_snapshot *s = p->snapshots[i];
-        bool urgent = s->waiting > s->warm + s->starting;
+        /* without a machine the first in line has its turn before who is neediest: what is left of
+         * the memory is kept for it */
+        bool turn =
+            first >= 0 && wants[first].able && wants[first].warm + wants[first].starting == 0;
+        struct pool_snapshot *s = p->snapshots[turn ? first : i];
+        bool urgent = turn || s->waiting > s->warm + s->starting;
         uint32_t cost = policy_cost_mib(s->info.memory_mib, urgent);
-        if (!policy_fits(pool_used_mib(p), cost, (uint64_t)p->config.pool_memory_mib_max)) {
-            if (urgent) {
-                (void)evict_one(p, s, true, now_ms); /* its memory comes back when it is reaped */
-            }
+        enum budget_place place = turn ? BUDGET_FIRST : BUDGET_LATER;
+        if (!(urgent ? budget_make_room(p, s, cost, place) : budget_fits(p, cost, place))) {
             return;
         }
         pool_vm_start(s, POOL_VM_CLONE);
+        if (now_ms < p->starved_until_ms) {
+            return;
+        }
     }
 }
 
@@ -530,8 +526,10 @@ static void run_scheduler(struct pool *p)
     lease_expire(p, now_ms);
     snapshot_retry_due(p, now_ms);
     lease_serve_waiters(p);
-    start_seeds(p, now_ms);
-    start_what_is_wanted(p, now_ms);
+    if (now_ms >= p->starved_until_ms) {
+        start_seeds(p, now_ms);
+        start_what_is_wanted(p, now_ms);
+    }
 }
 
 static void on_kick(evutil_socket_t fd, short what, void *arg)
@@ -548,7 +546,7 @@ static void on_tick(evutil_socket_t fd, short what, void *arg)
     (void)what;
     run_scheduler(p);
     keep_forget_idle(p, mono_ms());
-    (void)evict_one(p, NULL, false, mono_ms());
+    budget_shrink(p, mono_ms());
 }
 
 void pool_kick(struct pool *p)
@@ -652,7 +650,7 @@ void pool_status(const struct pool *p, pool_StatusReply *ret_status)
         o->warm = s->warm;
         o->starting = s->starting;
         o->leased = s->leased;
-        o->target = target_of(s, now_ms);
+        o->target = pool_target(s, now_ms);
         o->memory_mib = s->info.memory_mib;
         o->clones_total = s->clones_total;
         o->hits_total = s->hits_total;

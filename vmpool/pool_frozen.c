@@ -234,6 +234,21 @@ void frozen_fork(const struct pool_vm *frozen, struct pool_vm *fork)
     fork->from = frozen->frozen;
 }
 
+void frozen_copied(struct pool_vm *copy, uint32_t failures)
+{
+    struct pool *p = copy->pool;
+    struct pool_vm *frozen = lease_find(p, copy->origin_lease);
+    copy->origin_lease = 0; /* what it does from now on is its own affair */
+    if (!frozen || frozen->state != VM_FROZEN || !copy->machine) {
+        return;
+    }
+    frozen->copy_failures = failures > 0 ? frozen->copy_failures + failures : 0;
+    if (frozen->copy_failures >= POOL_COPY_FAILURES_MAX) {
+        log_warn("a frozen sandbox cannot be copied", "template", frozen->snapshot->name);
+        pool_vm_event(frozen, VM_EV_KILL, NULL);
+    }
+}
+
 int frozen_state_fd(const struct frozen *f)
 {
     return f->state_fd;

@@ -12,7 +12,8 @@
 #include "vmpool/template.h"
 #include "vmpool/vm.h"
 
-#define POOL_FAILURES_MAX 3 /* in a row, then the snapshot is refused for a while */
+#define POOL_FAILURES_MAX 3      /* in a row, then the snapshot is refused for a while */
+#define POOL_COPY_FAILURES_MAX 2 /* in a row of one frozen sandbox, then it is given up */
 #define POOL_BOOT_MS_MAX 180000
 #define POOL_LOAD_MS_MAX 30000
 #define POOL_EXERCISE_MS_MAX 60000
@@ -28,6 +29,7 @@
 #define POOL_TICK_MS 100
 #define POOL_KEPT_IDLE_MS 120000 /* then a kept state that nobody uses leaves memory */
 #define KEPT_NAME "kept"
+#define POOL_STARVED_MS 1000  /* without a descriptor nothing is started for so long */
 #define POOL_SATURATED_MS 500 /* a saturated request speaks for this long */
 
 enum snapshot_state {
@@ -50,6 +52,7 @@ struct pool_snapshot {
     bool stored;                /* on disk */
     bool build_asked;           /* pool_build waits for it */
     bool kept;                  /* a tenant's: name is KEPT_NAME, digest its ID */
+    uint32_t load_mib;          /* of a kept one that there was no room to read: what it takes */
     struct kept_manifest chain; /* of a kept one */
     char
         base[KEPT_ID_TEXT]; /* where its chain ends; of a template's: the ID it is kept as, or "" */
@@ -92,6 +95,7 @@ struct pool_vm {
     int64_t started_us;
     enum pool_vm_kind kind;
     bool exercised, counted_failed;
+    bool starved;        /* there was no descriptor for it: nobody's fault */
     bool copied;         /* from a seed */
     bool practised;      /* has run the exercise itself */
     bool example;        /* its seed is to learn from it */
@@ -103,6 +107,8 @@ struct pool_vm {
     uint64_t lease;
     uint32_t request;          /* fork, or freezing: what the client's question was numbered */
     struct machine *origin;    /* fork, keep: what it is copied from; during the start only */
+    uint64_t origin_lease;     /* and whose that is */
+    uint32_t copy_failures;    /* of a frozen one: copies that failed, in a row */
     struct frozen *from;       /* fork: what it is loaded from; during the start only */
     struct frozen_layer *over; /* what its RAM lies over, beside the snapshot's */
     struct frozen *frozen;     /* what is written of it, when it is not there to be copied */
@@ -132,7 +138,7 @@ struct pool {
     TAILQ_HEAD(, keep) keeps; /* whose machine has been written out, and that go to disk */
     uint64_t layer_bytes;     /* of frozen sandboxes that are written out */
     uint32_t n_waiters, starting;
-    int64_t saturated_until_ms;
+    int64_t saturated_until_ms, starved_until_ms;
     uint64_t last_lease, leases_total, failures_total;
     bool stopping;
 };
@@ -143,8 +149,6 @@ void pool_vm_start(struct pool_snapshot *s, enum pool_vm_kind kind);
 void pool_vm_fork(struct pool_vm *frozen, void *client, uint32_t id);
 /* Move the VM's state and do what the table says. why: for failures, may be NULL. */
 void pool_vm_event(struct pool_vm *vm, enum vm_event event, const char *why);
-/* End a warm sandbox that nobody waits for: its memory comes back when it is reaped. */
-void pool_make_room(struct pool *p);
 /* Run the scheduler in the next turn of the loop. */
 void pool_kick(struct pool *p);
 
@@ -157,6 +161,25 @@ bool pool_vm_is_boot(const struct pool_vm *vm);
 uint64_t pool_used_mib(const struct pool *p);
 /* The machine has stopped for good: what it holds from now on is measured. */
 void budget_frozen(struct pool_vm *vm);
+/* Warm sandboxes that the snapshot should hold. */
+uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms);
+/* Who is first in line for memory; NULL: nobody waits for it. */
+struct pool_waiter *budget_first(const struct pool *p);
+uint64_t budget_left_bytes(const struct pool *p);
+/* What a lease of it takes beyond what is counted. */
+uint32_t budget_lease_mib(const struct pool_snapshot *s);
+enum budget_place {
+    BUDGET_FIRST, /* of the first in line: all that is left */
+    BUDGET_FORK,  /* likewise, but nobody's machine ends for it that is waited for */
+    BUDGET_LATER  /* beside what the first in line needs */
+};
+bool budget_fits(const struct pool *p, uint32_t need_mib, enum budget_place place);
+/* Does it fit, perhaps once kept states that nobody uses have been dropped (their objects too, but
+ * for needy's)? If not, one warm sandbox ends, whose memory comes back when it is reaped. */
+bool budget_make_room(struct pool *p, const struct pool_snapshot *needy, uint32_t need_mib,
+                      enum budget_place place);
+/* End a warm sandbox of a snapshot with more than it should hold. */
+void budget_shrink(struct pool *p, int64_t now_ms);
 
 /* pool_frozen.c */
 /* May it be forked and kept? */
@@ -173,6 +196,10 @@ MUST_CHECK int frozen_written(struct pool_vm *vm, struct err *err);
 void frozen_let_go(struct pool_vm *vm);
 /* fork is to be loaded from what is written of frozen. */
 void frozen_fork(const struct pool_vm *frozen, struct pool_vm *fork);
+/* A copy of a frozen one is there (failures 0), or has failed, which counts as so many failures. A
+ * frozen one that cannot be copied is given up: whoever asks next hears that it is gone. Of any
+ * other machine nothing is done. */
+void frozen_copied(struct pool_vm *copy, uint32_t failures);
 /* Borrowed: the device state; what lies under vm, and what is written of frozen, the oldest first.
  */
 int frozen_state_fd(const struct frozen *f);
@@ -231,3 +258,5 @@ void lease_late(const struct pool_snapshot *s, int64_t now_ms, uint64_t used_mib
                 struct err *err);
 void lease_expire(struct pool *p, int64_t now_ms);
 void lease_fail_waiters(struct pool_snapshot *s, const struct err *err);
+/* NULL: there is none of this number. */
+struct pool_vm *lease_find(struct pool *p, uint64_t lease);

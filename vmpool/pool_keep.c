@@ -172,8 +172,7 @@ static int keep_base(struct keep *k, struct err *err)
                                  .base_fd = k->base_fd,
                                  .state_fd = k->base_state_fd,
                                  .flat = true };
-    struct kept_manifest have;
-    if (k->parent[0] && kept_read_manifest(k->home, k->parent, &have, err) == 0) {
+    if (k->parent[0] && kept_whole(k->home, k->parent)) {
         return 0;
     }
     return kept_write(k->home, &from, &m, k->parent, err);

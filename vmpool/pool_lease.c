@@ -31,14 +31,6 @@ static struct pool_vm *best_warm(const struct pool_snapshot *s)
     return plain;
 }
 
-static bool leased_fits(const struct pool_snapshot *s)
-{
-    const struct pool *p = s->pool;
-    uint32_t more =
-        policy_cost_mib(s->info.memory_mib, true) - policy_cost_mib(s->info.memory_mib, false);
-    return policy_fits(pool_used_mib(p), more, (uint64_t)p->config.pool_memory_mib_max);
-}
-
 void lease_grant(struct pool_vm *vm, void *client, uint32_t id)
 {
     struct pool *p = vm->pool;
@@ -90,7 +82,9 @@ void lease_serve_waiters(struct pool *p)
         struct pool_waiter *next = TAILQ_NEXT(w, link);
         struct pool_vm *vm = best_warm(w->snapshot);
         if (vm) {
-            if (!leased_fits(vm->snapshot)) {
+            uint32_t more = budget_lease_mib(w->snapshot);
+            if (!(w == budget_first(p) ? budget_make_room(p, w->snapshot, more, BUDGET_FIRST)
+                                       : budget_fits(p, more, BUDGET_LATER))) {
                 return;
             }
             void *client = w->client;
@@ -203,7 +197,7 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
     s->used_ms = now_ms;
     pool_kick(p);
     struct pool_vm *vm = s->waiting == 0 ? best_warm(s) : NULL;
-    if (vm && leased_fits(s)) {
+    if (vm && budget_fits(p, budget_lease_mib(s), BUDGET_LATER)) {
         lease_grant(vm, client, id);
         return;
     }
@@ -251,7 +245,7 @@ void pool_release(struct pool *p, void *client, uint64_t lease)
     }
 }
 
-static struct pool_vm *find_lease(struct pool *p, uint64_t lease)
+struct pool_vm *lease_find(struct pool *p, uint64_t lease)
 {
     struct pool_vm *vm;
     TAILQ_FOREACH(vm, &p->vms, link)
@@ -266,7 +260,7 @@ static struct pool_vm *find_lease(struct pool *p, uint64_t lease)
 void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease)
 {
     struct err err;
-    struct pool_vm *vm = find_lease(p, lease);
+    struct pool_vm *vm = lease_find(p, lease);
     if (!vm || vm->client != client || vm->state != VM_LEASED) {
         (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a running sandbox of this client",
                       (unsigned long long)lease);
@@ -286,19 +280,28 @@ void pool_freeze(struct pool *p, void *client, uint32_t id, uint64_t lease)
     p->callbacks.refused(client, id, &err);
 }
 
+/* One that can be forked and kept, of whoever knows its lease. */
+static struct pool_vm *find_frozen(struct pool *p, uint64_t lease)
+{
+    struct pool_vm *vm = lease_find(p, lease);
+    if (vm && vm->state == VM_FROZEN && !p->engine->can_copy(vm->machine)) {
+        pool_vm_event(vm, VM_EV_KILL, NULL);
+    }
+    return vm && frozen_is(vm) ? vm : NULL;
+}
+
 void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease)
 {
     struct err err;
-    struct pool_vm *vm = find_lease(p, lease);
+    struct pool_vm *vm = find_frozen(p, lease);
     uint64_t budget = (uint64_t)p->config.pool_memory_mib_max;
     uint32_t cost = vm ? policy_cost_mib(vm->snapshot->info.memory_mib, true) : 0;
     if (p->stopping) {
         (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
-    } else if (!vm || !frozen_is(vm)) {
+    } else if (!vm) {
         (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox",
                       (unsigned long long)lease);
-    } else if (!policy_fits(pool_used_mib(p), cost, budget)) {
-        pool_make_room(p);
+    } else if (!budget_make_room(p, NULL, cost, BUDGET_FORK)) {
         (void)err_set(&err, ERR_NO_CAPACITY, "no room for a fork (%llu of %llu MiB in use)",
                       (unsigned long long)pool_used_mib(p), (unsigned long long)budget);
     } else {
@@ -311,10 +314,10 @@ void pool_fork(struct pool *p, void *client, uint32_t id, uint64_t lease)
 void pool_keep(struct pool *p, void *client, uint32_t id, uint64_t lease)
 {
     struct err err;
-    struct pool_vm *vm = find_lease(p, lease);
+    struct pool_vm *vm = find_frozen(p, lease);
     if (p->stopping) {
         (void)err_set(&err, ERR_UNAVAILABLE, "vmpool is stopping");
-    } else if (!vm || !frozen_is(vm)) { /* as for a fork: whoever knows the lease */
+    } else if (!vm) {
         (void)err_set(&err, ERR_NOT_FOUND, "lease %llu: not a frozen sandbox",
                       (unsigned long long)lease);
     } else {

@@ -27,7 +27,8 @@ struct snapshot_job {
     bool template_failed; /* read: the template itself is missing or wrong */
     bool kept;
     struct kept_manifest chain;
-    uint64_t used; /* read of a kept one: bytes of its RAM */
+    uint64_t room; /* read of a kept one: bytes that it may take of memory */
+    uint64_t used; /* bytes of its RAM, or how many those would be */
     struct err err;
 };
 
@@ -175,6 +176,13 @@ void snapshot_retry_due(struct pool *p, int64_t now_ms)
             bool sealed = s->ram_fd >= 0 && s->manifest.ram_bytes_used > 0;
             s->state = sealed ? SNAPSHOT_READY : SNAPSHOT_NEW;
         }
+        if (s->state == SNAPSHOT_NEW && s->load_mib > 0 && s->waiting > 0) {
+            const struct pool_waiter *first = budget_first(p);
+            enum budget_place place = first && first->snapshot == s ? BUDGET_FIRST : BUDGET_LATER;
+            if (budget_make_room(p, s, s->load_mib, place)) {
+                snapshot_want(s);
+            }
+        }
     }
 }
 
@@ -206,15 +214,15 @@ static void read_kept(struct snapshot_job *j)
     struct manifest want;
     const struct manifest *m = &j->chain.machine;
     j->template_failed = true; /* there is nothing that it could be built from */
-    if ((j->rc = kept_read_manifest(j->home, j->digest, &j->chain, &j->err)) < 0 ||
+    if ((j->rc = kept_find(j->home, j->digest, &j->chain, &j->err)) < 0 ||
         (j->rc = template_load(j->home, m->template_name, m->template_digest, &j->info, &j->err)) <
             0) {
         return;
     }
     manifest_wanted(&want, &j->host, &j->info);
     if ((j->rc = manifest_compare(m, &want, &j->err)) < 0 ||
-        (j->rc = kept_load(j->home, j->digest, &j->chain, &j->ram_fd, &j->state_fd, &j->used,
-                           &j->err)) < 0) {
+        (j->rc = kept_load(j->home, j->digest, &j->chain, j->room, &j->ram_fd, &j->state_fd,
+                           &j->used, &j->err)) < 0) {
         return;
     }
     j->manifest = *m;
@@ -262,9 +270,15 @@ static void read_done(void *user)
         s->chain = j->chain;
         s->stored = true;
         s->used_ms = mono_ms();
+        s->load_mib = 0;
         become_ready(s);
         log_info("snapshot loaded", "template", s->name, "digest", s->digest);
         tell_built(s, NULL);
+        return;
+    }
+    if (s->kept && j->rc == -ERR_NO_CAPACITY) {
+        s->state = SNAPSHOT_NEW; /* until there is room: snapshot_retry_due */
+        s->load_mib = (uint32_t)((j->used + (1 << 20) - 1) >> 20);
         return;
     }
     if (s->kept && j->rc == -ERR_NOT_FOUND) { /* whoever asked may fetch it and ask again */
@@ -288,6 +302,7 @@ void snapshot_want(struct pool_snapshot *s)
         return;
     }
     struct snapshot_job *j = new_job(s);
+    j->room = budget_left_bytes(s->pool);
     s->state = SNAPSHOT_READING;
     s->begun_ms = mono_ms();
     if (background_run(s->pool->background, read_work, read_done, j, &err) < 0) {

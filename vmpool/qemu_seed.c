@@ -31,10 +31,11 @@ static_assert(SEED_FDS_MAX <= ASK_FDS_MAX && ASK_FDS_MAX <= FD_PASS_MAX, "the la
 static seed_kill *kill_copy = spawn_kill;
 
 struct pending {
-    seed_copied *copied; /* NULL: forgotten, or a dump */
-    seed_dumped *dumped; /* NULL: forgotten, or a copy */
+    seed_copied *copied; /* NULL: forgotten, or none */
+    seed_done *done;     /* NULL: forgotten, or a copy */
     void *user;
-    bool dump;
+    bool dump; /* or bind: no process comes with the answer */
+    int place; /* of a copy: kept for its pidfd, which is the only way to it */
 };
 
 struct seed {
@@ -68,9 +69,12 @@ static void answer(struct seed *s, const struct seed_reply *r, int pidfd, const 
     struct pending p = s->pending[0];
     s->n_pending--;
     memmove(&s->pending[0], &s->pending[1], (size_t)s->n_pending * sizeof p);
+    if (p.place >= 0) {
+        (void)close(p.place);
+    }
     if (p.dump) {
-        if (p.dumped) {
-            p.dumped(p.user, why);
+        if (p.done) {
+            p.done(p.user, why);
         }
     } else if (p.copied) {
         p.copied(p.user, pidfd >= 0 ? r->pid : 0, pidfd, r->vcpu_tid, why);
@@ -103,6 +107,9 @@ static void on_readable(evutil_socket_t fd, short what, void *arg)
     struct seed_reply r;
     int pidfd;
     (void)what;
+    if (s->n_pending > 0 && s->pending[0].place >= 0) {
+        (void)close(TAKE_FD(s->pending[0].place));
+    }
     ssize_t n = fd_take(fd, &r, sizeof r, MSG_DONTWAIT, &pidfd);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) {
         return;
@@ -146,6 +153,11 @@ struct seed *seed_new(struct event_base *base, int control)
     return s;
 }
 
+bool seed_open(const struct seed *s)
+{
+    return s->fd >= 0;
+}
+
 void seed_free(struct seed *s)
 {
     if (s) {
@@ -178,14 +190,19 @@ int seed_copy(struct seed *s, pid_t vcpu_tid, const int *fds, uint32_t uid, int 
         .kind = SEED_COPY, .vcpu_tid = vcpu_tid, .uid = uid, .n_cgroups = n_cgroups
     };
     assert(n_cgroups >= 0 && n_cgroups <= SEED_CGROUPS_MAX);
+    cleanup_close int place = fcntl(s->fd, F_DUPFD_CLOEXEC, 3);
     if (s->n_pending == PENDING_MAX) {
         return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    }
+    if (place < 0 && s->fd >= 0) {
+        return err_sys(err, "seed");
     }
     int rc = ask(s, &r, fds, SEED_FDS + (size_t)n_cgroups, err);
     if (rc < 0) {
         return rc;
     }
-    s->pending[s->n_pending++] = (struct pending){ .copied = copied, .user = user };
+    s->pending[s->n_pending++] =
+        (struct pending){ .copied = copied, .user = user, .place = TAKE_FD(place) };
     return 0;
 }
 
@@ -196,7 +213,7 @@ int seed_layers(int control, const int *fds, size_t n, struct err *err)
     return send_request(control, &r, fds, n, err);
 }
 
-int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *user, struct err *err)
+int seed_dump(struct seed *s, int fd, int pagemap, seed_done *done, void *user, struct err *err)
 {
     struct seed_request r = { .kind = SEED_DUMP, .n_ranges = pagemap >= 0 };
     const int fds[] = { fd, pagemap };
@@ -207,7 +224,23 @@ int seed_dump(struct seed *s, int fd, int pagemap, seed_dumped *dumped, void *us
     if (rc < 0) {
         return rc;
     }
-    s->pending[s->n_pending++] = (struct pending){ .dumped = dumped, .user = user, .dump = true };
+    s->pending[s->n_pending++] =
+        (struct pending){ .done = done, .user = user, .dump = true, .place = -1 };
+    return 0;
+}
+
+int seed_bind(struct seed *s, seed_done *done, void *user, struct err *err)
+{
+    struct seed_request r = { .kind = SEED_BIND };
+    if (s->n_pending == PENDING_MAX) {
+        return err_set(err, ERR_UNAVAILABLE, "the seed takes no more requests");
+    }
+    int rc = ask(s, &r, NULL, 0, err);
+    if (rc < 0) {
+        return rc;
+    }
+    s->pending[s->n_pending++] =
+        (struct pending){ .done = done, .user = user, .dump = true, .place = -1 };
     return 0;
 }
 
@@ -281,7 +314,7 @@ void seed_forget(struct seed *s, const void *user)
     for (int i = 0; s && i < s->n_pending; i++) {
         if (s->pending[i].user == user) {
             s->pending[i].copied = NULL;
-            s->pending[i].dumped = NULL;
+            s->pending[i].done = NULL;
         }
     }
 }

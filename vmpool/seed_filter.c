@@ -245,18 +245,18 @@ bool filter_prepare(uint32_t uids)
     return ok;
 }
 
-static bool install(struct program *p)
+static bool install(struct program *p, unsigned flags)
 {
     struct sock_fprog prog = { .len = p->n, .filter = p->code };
-    return p->n > 0 && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, 0, &prog) == 0;
+    return p->n > 0 && syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &prog) == 0;
 }
 
 bool filter_start(void)
 {
-    return install(&start_program);
+    return install(&start_program, 0);
 }
 
 bool filter_strict(void)
 {
-    return install(&strict_program);
+    return install(&strict_program, SECCOMP_FILTER_FLAG_TSYNC);
 }

@@ -9,6 +9,6 @@ bool filter_prepare(uint32_t uids);
 /* Install the one for the time until guest code of a tenant runs: a seed may become users of the
  * range, drop capabilities and install the strict one. Needs no_new_privs. */
 bool filter_start(void);
-/* The strict one, by a bare system call: takes no lock and allocates nothing. Adds to whatever is
- * installed. */
+/* The strict one, in all threads of the process, by a bare system call: takes no lock and allocates
+ * nothing. Adds to whatever is installed. */
 bool filter_strict(void);

@@ -25,8 +25,9 @@
  * In a jail a seed runs only what its template's maker wrote; its copies run code of tenants. So a
  * copy's first act, before it has a second thread, is to leave the seed's cgroup for its own, to
  * take a user of its own, to drop the two capabilities which that took, and to install the strict
- * filter (contain). A fork of a frozen sandbox finds user and filter as they were: it is the same
- * job's.
+ * filter (seed_bind_copy). A fork of a frozen sandbox finds user and filter as they were: it is the
+ * same job's. Where there is no seed a tenant's code runs in what was started itself: that has a
+ * user of its own already, and drops the rest in every thread, with them all parked (SEED_BIND).
  *
  * A copy writes mostly the same pages as its siblings. Each first write is a fault, and a dear one
  * where another thread of the process runs on another processor (its translations must be
@@ -45,7 +46,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -56,7 +56,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -65,6 +64,8 @@
 #include <unistd.h>
 
 #include "vmpool/fd_pass.h"
+#include "vmpool/seed_bind.h"
+#include "vmpool/seed_fds.h"
 #include "vmpool/seed_filter.h"
 #include "vmpool/seed_ram.h"
 #include "vmpool/seed_wire.h"
@@ -74,15 +75,14 @@
 #endif
 
 #define PARK_SIGNAL 33
+#define GATE_SHUT 0x8000u /* more than there are threads */
 #define THREADS_MAX 32
-#define EVENTFDS_MAX 64
 #define PARK_MS_MAX 1000
+#define BIND_TRIES 5
 #define COPY_MS_MAX 5000
 #define REST_TRIES_MAX 2000
 #define REST_AGAIN_NS 1000000
 #define HELPER_STACK_BYTES 16384
-#define QMP_FD 4
-#define CHANNEL_FD 5
 #define KERNEL_SA_RESTORER 0x04000000
 
 struct thread {
@@ -90,10 +90,6 @@ struct thread {
     bool at_rest; /* it was waiting in the kernel when it was asked */
     unsigned long tls;
     void *context[5]; /* of __builtin_setjmp */
-};
-
-struct event_fd {
-    int fd, flags;
 };
 
 /* Shared with the copy for the time of one fork. */
@@ -105,12 +101,12 @@ struct shared {
 static struct thread threads[THREADS_MAX];
 static _Atomic uint32_t n_parked; /* futex */
 static _Atomic uint32_t n_left;
+static _Atomic bool binding; /* who is released drops its rights first */
+static _Atomic uint32_t n_bound;
 static _Atomic uint32_t released; /* futex: generation */
 static _Atomic uint32_t n_made;   /* in the copy: threads that exist again */
 static _Atomic uint32_t n_back;   /* in the copy: threads that are off their helper stacks */
 static char stacks[THREADS_MAX][HELPER_STACK_BYTES] __attribute__((aligned(64)));
-static struct event_fd event_fds[EVENTFDS_MAX];
-static int n_event_fds;
 static size_t
     tid_offset; /* of the field in glibc's struct pthread that holds the thread's number */
 static struct shared *shared;
@@ -136,22 +132,27 @@ static _Atomic int32_t *tid_field(unsigned long tls)
 
 /* ---- in every thread but ours ---- */
 
-static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t generation)
+static void __attribute__((noinline)) wait_released(struct thread *t, uint32_t round)
 {
+    uint32_t now;
     if (__builtin_setjmp(t->context) != 0) {
         (void)atomic_fetch_add(&n_back, 1);
         return; /* in the copy, made again: return from the signal at once */
     }
     (void)atomic_fetch_add(&n_parked, 1);
     (void)futex(&n_parked, FUTEX_WAKE, INT_MAX, -1);
-    while (atomic_load(&released) == generation) {
-        (void)futex(&released, FUTEX_WAIT, generation, -1);
+    while (((now = atomic_load(&released)) & 0xffff) == round) {
+        (void)futex(&released, FUTEX_WAIT, now, -1);
+    }
+    if (atomic_load(&binding) && seed_bind_thread()) {
+        (void)atomic_fetch_add(&n_bound, 1);
     }
     (void)atomic_fetch_add(&n_left, 1);
 }
 
-static _Atomic uint32_t n_slots;
-static _Atomic bool parking;
+/* The number of the round, and below it how many threads have come in: a thread that comes late is
+ * counted for the round it waits in, or for none. */
+static _Atomic uint32_t gate = GATE_SHUT;
 
 /* Where the signal found the thread: at a system call that the kernel will start again, or behind
  * one that ended because of the signal. */
@@ -170,14 +171,12 @@ static void park(int signo, siginfo_t *info, void *context)
     int saved = errno;
     (void)signo;
     (void)info;
-    /* the generation first: one that comes after the release does not wait */
-    uint32_t generation = atomic_load(&released);
-    uint32_t slot = atomic_load(&parking) ? atomic_fetch_add(&n_slots, 1) : THREADS_MAX;
+    uint32_t ticket = atomic_fetch_add(&gate, 1), slot = ticket & 0xffff;
     if (slot < THREADS_MAX) {
         threads[slot].tid = own_tid();
         threads[slot].at_rest = waits_in_kernel(context);
         threads[slot].tls = (unsigned long)pthread_self();
-        wait_released(&threads[slot], generation);
+        wait_released(&threads[slot], ticket >> 16);
     }
     errno = saved;
 }
@@ -222,7 +221,7 @@ static const char *park_all(pid_t self, int *ret_n)
 {
     pid_t tids[THREADS_MAX], told[THREADS_MAX];
     int n_told = 0;
-    atomic_store(&parking, true);
+    atomic_store(&gate, atomic_load(&released) << 16);
     for (;;) {
         int n = list_threads(self, tids);
         int before = n_told;
@@ -268,16 +267,34 @@ static bool all_at_rest(int n)
 
 static void release_all(void)
 {
-    uint32_t parked = atomic_load(&n_parked);
-    atomic_store(&parking, false);
+    uint32_t came = atomic_exchange(&gate, GATE_SHUT) & 0xffff;
     (void)atomic_fetch_add(&released, 1);
     (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
-    while (atomic_load(&n_left) < parked) {
+    while (atomic_load(&n_left) < came) {
         (void)sched_yield();
     }
     atomic_store(&n_parked, 0);
     atomic_store(&n_left, 0);
-    atomic_store(&n_slots, 0);
+}
+
+static const char *bind_all(pid_t self)
+{
+    const char *why;
+    int n = 0;
+    for (int tries = 0; (why = park_all(self, &n)) && tries < BIND_TRIES; tries++) {
+        release_all();
+    }
+    atomic_store(&n_bound, 0);
+    atomic_store(&binding, !why);
+    release_all();
+    atomic_store(&binding, false);
+    if (why) {
+        return why;
+    }
+    /* of all threads at once */
+    return atomic_load(&n_bound) == (uint32_t)n && seed_bind_thread() && filter_strict()
+               ? NULL
+               : "rights cannot be dropped";
 }
 
 /* ---- in the copy ---- */
@@ -293,50 +310,6 @@ static int come_back(void *arg)
     __builtin_longjmp(t->context, 1);
 }
 
-static bool own_fds(const int *fds)
-{
-    static const int to[SEED_FDS] = { 2, QMP_FD, CHANNEL_FD, SEED_FD };
-    for (int i = 0; i < SEED_FDS; i++) {
-        if (dup3(fds[i], to[i], to[i] == 2 ? 0 : O_CLOEXEC) < 0) {
-            return false;
-        }
-        (void)close(fds[i]);
-    }
-    for (int i = 0; i < n_event_fds; i++) {
-        int fresh = eventfd(0, EFD_CLOEXEC | (event_fds[i].flags & O_NONBLOCK ? EFD_NONBLOCK : 0));
-        /* a wake-up that was under way must not be lost, one too many does no harm */
-        uint64_t one = 1;
-        if (fresh < 0 || write(fresh, &one, sizeof one) != sizeof one ||
-            dup3(fresh, event_fds[i].fd, O_CLOEXEC) < 0) {
-            return false;
-        }
-        (void)close(fresh);
-    }
-    return true;
-}
-
-/* What a copy is bound by from birth. false: it may not live. */
-static bool contain(const struct seed_request *request, const int *cgroups)
-{
-    struct __user_cap_header_struct head = { .version = _LINUX_CAPABILITY_VERSION_3 };
-    struct __user_cap_data_struct none[2] = { 0 };
-    uint32_t uid = request->uid;
-    for (int i = 0; i < request->n_cgroups; i++) {
-        if (write(cgroups[i], "0", 1) != 1) {
-            return false;
-        }
-        (void)close(cgroups[i]);
-    }
-    /* bare system calls: libc's would ask its other threads, which are not there */
-    if (uid != 0 &&
-        (syscall(SYS_setresgid, uid, uid, uid) < 0 || syscall(SYS_setresuid, uid, uid, uid) < 0 ||
-         syscall(SYS_capset, &head, none) < 0 || prctl(PR_SET_DUMPABLE, 0) < 0 ||
-         !filter_strict())) {
-        return false;
-    }
-    return prctl(PR_SET_PDEATHSIG, SIGKILL) == 0 && getppid() == parent_pid;
-}
-
 /* Returns in the copy, which is then what the original is: paused, with a thread that serves. */
 static void become(const int *fds, int n, const struct seed_request *request)
 {
@@ -346,7 +319,7 @@ static void become(const int *fds, int n, const struct seed_request *request)
     atomic_store(&n_made, 0);
     atomic_store(&n_back, 0);
     atomic_store(&released, 0);
-    if (!contain(request, fds + SEED_FDS)) {
+    if (!seed_bind_copy(request, fds + SEED_FDS, parent_pid)) {
         _exit(127);
     }
     for (int i = 0; i < n_ranges; i++) { /* what fails is faulted in when it is written */
@@ -354,7 +327,7 @@ static void become(const int *fds, int n, const struct seed_request *request)
     }
     struct shared *own =
         mmap(NULL, sizeof *own, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    if (own == MAP_FAILED || !own_fds(fds)) {
+    if (own == MAP_FAILED || !seed_fds_own(fds)) {
         _exit(127);
     }
     for (int i = 0; i < n; i++) {
@@ -375,10 +348,9 @@ static void become(const int *fds, int n, const struct seed_request *request)
     (void)futex(&shared->done, FUTEX_WAKE, 1, -1);
     (void)munmap(shared, sizeof *shared);
     shared = own;
-    atomic_store(&parking, false);
+    atomic_store(&gate, GATE_SHUT);
     atomic_store(&n_parked, 0);
     atomic_store(&n_left, 0);
-    atomic_store(&n_slots, 0);
     atomic_store(&released, 1);
     (void)futex(&released, FUTEX_WAKE, INT_MAX, -1);
     while (atomic_load(&n_back) < (uint32_t)n) { /* the helper stacks may be needed again */
@@ -388,44 +360,11 @@ static void become(const int *fds, int n, const struct seed_request *request)
 
 /* ---- serving ---- */
 
-/* Look at what cannot be shared, with libc's help, before anything is parked. */
-static const char *look_at_fds(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    struct dirent *e;
-    const char *why = dir ? NULL : "no /proc/self/fd";
-    n_event_fds = 0;
-    while (dir && !why && (e = readdir(dir))) {
-        char path[288], link[64];
-        (void)snprintf(path, sizeof path, "/proc/self/fd/%s", e->d_name);
-        ssize_t n = readlink(path, link, sizeof link - 1);
-        link[n < 0 ? 0 : n] = 0;
-        if (strcmp(link, "anon_inode:[eventfd]") == 0) {
-            int fd = (int)strtol(e->d_name, NULL, 10);
-            if (n_event_fds == EVENTFDS_MAX) {
-                why = "too many eventfds";
-            } else {
-                event_fds[n_event_fds++] = (struct event_fd){ fd, fcntl(fd, F_GETFL) };
-            }
-        } else if (strcmp(link, "anon_inode:[eventpoll]") == 0) {
-            why = "QEMU uses epoll";
-        } else if (strcmp(link, "anon_inode:[io_uring]") == 0) {
-            why = "QEMU uses io_uring";
-        } else if (strcmp(link, "anon_inode:[timerfd]") == 0) {
-            why = "QEMU uses a timerfd";
-        }
-    }
-    if (dir) {
-        (void)closedir(dir);
-    }
-    return why;
-}
-
 static const char *copy(pid_t self, const struct seed_request *request, const int *fds,
                         struct seed_reply *reply, int *ret_pidfd, bool *ret_copied)
 {
     int n = 0, pidfd = -1;
-    const char *why = look_at_fds();
+    const char *why = seed_fds_look();
     if (why) {
         return why;
     }
@@ -492,6 +431,8 @@ static size_t fds_of(const struct seed_request *request)
         return SEED_FDS + (size_t)request->n_cgroups;
     case SEED_DUMP:
         return request->n_ranges == 1 ? 2 : 1;
+    case SEED_BIND:
+        return 0;
     case SEED_LAYERS:
         return request->n_ranges >= 0 ? (size_t)request->n_ranges : SEED_LAYERS_MAX + 1;
     default:
@@ -543,7 +484,7 @@ static void *serve(void *arg)
     int fds[SEED_LAYERS_MAX], n_fds;
     bool usable = atomic_load(tid_field((unsigned long)pthread_self())) == self;
     (void)prctl(PR_SET_NAME, "brood-seed");
-    while ((n_fds = receive(&request, fds)) > 0) {
+    while ((n_fds = receive(&request, fds)) >= 0) {
         struct seed_reply reply = { 0 };
         int pidfd = -1;
         if (request.kind == SEED_PAGES) {
@@ -551,9 +492,13 @@ static void *serve(void *arg)
             (void)close(fds[0]);
             continue;
         }
-        if (request.kind == SEED_DUMP) {
-            const char *not_done = seed_ram_dump(fds[0], n_fds > 1 ? fds[1] : -1);
-            (void)close(fds[0]);
+        if (request.kind == SEED_DUMP || request.kind == SEED_BIND) {
+            const char *not_done = request.kind == SEED_BIND
+                                       ? bind_all(self)
+                                       : seed_ram_dump(fds[0], n_fds > 1 ? fds[1] : -1);
+            if (n_fds > 0) {
+                (void)close(fds[0]);
+            }
             (void)snprintf(reply.why, sizeof reply.why, "%s", not_done ? not_done : "");
             if (!answer(&reply, -1)) {
                 break;
@@ -578,8 +523,8 @@ static void *serve(void *arg)
         if (pidfd >= 0) {
             (void)close(pidfd);
         }
-        if (!told || why) {
-            break; /* what went wrong once is not tried again: vmpool takes another seed */
+        if (!told) {
+            break;
         }
     }
     while (own_tid() == getpid()) { /* in a copy this is the first thread: it may not end */

@@ -10,13 +10,16 @@
  * written (a page of zeros too). It is answered when all is written. With n_ranges 1 a second fd is
  * the process's own pagemap, which it may not open in a jail.
  *
+ * SEED_BIND, to one in a jail whose guest stands still and will run a tenant's code itself: every
+ * thread drops its capabilities, and the strict filter is on. Copies keep its user from then on.
+ *
  * SEED_LAYERS comes first of all, and only to a QEMU with SEED_ENV_WRITE, which cannot copy itself:
  * with n_ranges such files (dumps, sealed), the oldest first, perhaps none. Their pages lie over
  * those of the file that RAM is mapped from. It is not answered, and the last; a QEMU that cannot
  * take it ends.
  *
- * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0. To SEED_DUMP: pid is 0,
- * and why is empty when it was done.
+ * seed -> vmpool: struct seed_reply; with the copy's pidfd when pid > 0. To SEED_DUMP and
+ * SEED_BIND: pid is 0, and why is empty when it was done.
  *
  * End of file: no more copies. */
 #pragma once
@@ -35,7 +38,7 @@
 
 #define SEED_DUMP_MAP(ram_bytes) (ram_bytes)
 
-enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2, SEED_DUMP = 3, SEED_LAYERS = 4 };
+enum seed_kind { SEED_COPY = 1, SEED_PAGES = 2, SEED_DUMP = 3, SEED_LAYERS = 4, SEED_BIND = 5 };
 
 struct seed_request {
     int32_t kind;

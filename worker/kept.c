@@ -285,9 +285,10 @@ static int fetch_file(struct kept *k, const char *digest, const char *path, stru
     }
     give_to_vmpool(k, path);
     int rc = object_id_parse(&id, digest, err);
-    return rc < 0 ? rc
-                  : object_get_parallel(k->objects, &id, fd, FETCH_RANGES, FETCH_RANGE_BYTES, NULL,
-                                        err);
+    rc = rc < 0
+             ? rc
+             : object_get_parallel(k->objects, &id, fd, FETCH_RANGES, FETCH_RANGE_BYTES, NULL, err);
+    return rc == 0 && fsync(fd) < 0 ? err_sys(err, "%s", path) : rc;
 }
 
 static int fetch_state(struct kept *k, const char *id, const char *layer, struct err *err)

@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include "common/base/log.h"
@@ -53,6 +54,15 @@ static const struct argp_option option_rows[] = {
     { 0 },
 };
 
+void program_files_max(void)
+{
+    struct rlimit l;
+    if (getrlimit(RLIMIT_NOFILE, &l) == 0) {
+        l.rlim_cur = l.rlim_max;
+        (void)setrlimit(RLIMIT_NOFILE, &l);
+    }
+}
+
 int program_begin(const struct program *p, int argc, char **argv, struct config *ret_config,
                   bool *ret_check)
 {
@@ -66,6 +76,7 @@ int program_begin(const struct program *p, int argc, char **argv, struct config 
     (void)setenv("RES_OPTIONS", RESOLVER_OPTIONS, 0);
     (void)mallopt(M_MMAP_THRESHOLD, MALLOC_MMAP_BYTES);
     (void)mallopt(M_TRIM_THRESHOLD, MALLOC_TRIM_BYTES);
+    program_files_max();
     if (config_load(ret_config, o.home, o.file, &err) < 0) {
         (void)fprintf(stderr, "brood-%s: %s\n", p->name, err.text);
         return EXIT_WRONG_SETTINGS;

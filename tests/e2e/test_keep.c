@@ -150,7 +150,7 @@ Test(keep, nodes_leaves_and_children)
     E2E_BROOD(&unknown, E2E_SHORT_MS, "snapshot", "show", "e2e-none");
     cr_assert_neq(unknown.exit_code, 0);
     /* the host forgets everything: files and what vmpool has loaded; the object store has it */
-    cleanup_e2e_run struct e2e_run gone;
+    cleanup_e2e_run struct e2e_run gone, cut;
     char kept[512];
     (void)snprintf(kept, sizeof kept, "%s/kept", e2e_home());
     e2e_run(&gone, (const char *const[]){ "rm", "-rf", kept, NULL }, NULL, E2E_SHORT_MS);
@@ -159,6 +159,16 @@ Test(keep, nodes_leaves_and_children)
                        "{'template': 'snapshot:e2e-leaf', 'command': 'cat root inner leaf'}");
     cr_assert_str_eq(text_at(at(next, 0, "runtime_error"), "stdout"), "root\ninner\n");
     cr_assert_str_eq(text_at(at(next, 1, "accepted"), "stdout"), "root\ninner\nleaf\n");
+    json_decref(next);
+    /* what was cut short by a crash of the host is fetched again, too */
+    e2e_run(&cut,
+            (const char *const[]){ "find", kept, "-name", "layer", "-exec", "truncate", "-s", "0",
+                                   "{}", "+", NULL },
+            NULL, E2E_SHORT_MS);
+    cr_assert_eq(cut.exit_code, 0, "%s", cut.err.data);
+    cr_assert_gt(e2e_kill9("brood-vmpool"), 0);
+    next = RUN("{'template': 'snapshot:e2e-leaf', 'command': 'cat root inner leaf'}");
+    cr_assert_str_eq(text_at(at(next, 0, "accepted"), "stdout"), "root\ninner\nleaf\n");
     json_decref(next);
     remove_state("e2e-root");
     cr_assert_eq(e2e_sql("SELECT count(*) FROM snapshots WHERE name LIKE 'e2e-%%'"), 0);

@@ -52,7 +52,15 @@ static void ask_slots(struct jail *j)
     }
 }
 
-/* The next answer; the fds are the caller's. */
+static void close_all(const int *fds, unsigned n)
+{
+    for (unsigned i = 0; i < n; i++) {
+        (void)close(fds[i]);
+    }
+}
+
+/* The next answer; the fds are the caller's. -ERR_UNAVAILABLE: it came, but there are no
+ * descriptors left for its fds. */
 static int take_reply(const struct jail *j, struct jail_reply *ret, int fds[JAIL_CGROUPS_MAX],
                       struct err *err)
 {
@@ -76,9 +84,15 @@ static int take_reply(const struct jail *j, struct jail_reply *ret, int fds[JAIL
     struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
     unsigned have =
         c && c->cmsg_type == SCM_RIGHTS ? (unsigned)((c->cmsg_len - CMSG_LEN(0)) / sizeof(int)) : 0;
-    assert(have == ret->n_fds && have <= JAIL_CGROUPS_MAX); /* the jailer is trusted */
+    assert(have <= ret->n_fds && ret->n_fds <= JAIL_CGROUPS_MAX); /* the jailer is trusted */
     if (have > 0) {
         memcpy(fds, CMSG_DATA(c), have * sizeof(int));
+    }
+    if (have < ret->n_fds) {
+        close_all(fds, have);
+        int rc = err_set(err, ERR_UNAVAILABLE, "jailer: %s", strerror(EMFILE));
+        err->saved_errno = EMFILE;
+        return rc;
     }
     if (ret->error) {
         errno = ret->error;
@@ -98,6 +112,8 @@ static int take_slot(struct jail *j, struct jail_slot *ret, struct err *err)
         s.uid = reply.uid;
         s.n_fds = (int)reply.n_fds;
         *ret = s;
+    } else if (rc == -ERR_UNAVAILABLE) {
+        jail_release(j, reply.slot);
     }
     return rc;
 }
@@ -121,9 +137,8 @@ struct jail *jail_new(struct event_base *base, int fd, jail_gone *gone, void *us
 
 void jail_slot_done(struct jail_slot *s)
 {
-    while (s->n_fds > 0) {
-        (void)close(s->fds[--s->n_fds]);
-    }
+    close_all(s->fds, (unsigned)s->n_fds);
+    s->n_fds = 0;
 }
 
 void jail_free(struct jail *j)

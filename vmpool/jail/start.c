@@ -8,7 +8,8 @@
  * The second becomes QEMU: user and group of its own, no other group, no capability, no new
  * privileges, limits, then exec. A seed keeps CAP_SETUID and CAP_SETGID (as ambient ones), by which
  * its copies take their own users at birth; the filter of seed_filter.c lets it name only those of
- * the range, and a copy has dropped both before its guest runs. */
+ * the range, and a copy has dropped both before its guest runs. What is started so and is no seed
+ * drops them itself, when it is loaded (SEED_BIND). */
 #include "vmpool/jail/start.h"
 
 #include <assert.h>
@@ -37,7 +38,9 @@
 #include "vmpool/spawn.h"
 
 #define LIMIT_FILES 256
-#define LIMIT_PROCESSES 128
+/* Of a user, and that is all machines of one job: parallel runs and frozen states, five threads
+ * each. One machine is bounded by its cgroup. */
+#define LIMIT_PROCESSES 4096
 #define LIMIT_FILE_MIB 64ull    /* beside the guest's RAM, which may be dumped */
 #define LIMIT_SPACE_MIB 2048ull /* address space beside the guest's RAM */
 #define ENV_BYTES 640

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -28,14 +29,17 @@ pid_t start_pool(const char *log)
         (void)dup2(fd, 2);
         (void)setenv("BROOD_VMPOOL_SOCKET", pool.socket, 1);
         (void)setenv("BROOD_POOL_WARM_MIN", "1", 1);
+        if (pool.user) { /* as the supervisor starts it */
+            (void)prctl(PR_SET_PDEATHSIG, SIGTERM);
+        }
         (void)execl(BROOD_BINARY_DIR "/brood-vmpool", "brood-vmpool", "--home", pool.home, "serve",
-                    (char *)NULL);
+                    pool.user, (char *)NULL);
         _exit(127);
     }
     return pid;
 }
 
-void setup(void)
+void setup_home(void)
 {
     const char *from = getenv("BROOD_TEST_HOME");
     static const char *const dirs[] = { "kernel", "templates", "snapshots" };
@@ -53,6 +57,11 @@ void setup(void)
     }
     (void)snprintf(pool.socket, sizeof pool.socket, "%s/sock", pool.home);
     (void)snprintf(pool.log, sizeof pool.log, "%s/log", pool.home);
+}
+
+void setup(void)
+{
+    setup_home();
     pool.pid = start_pool(pool.log);
 }
 

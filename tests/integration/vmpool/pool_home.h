@@ -10,12 +10,14 @@
 
 struct pool_home {
     char home[64], socket[96], log[96];
-    pid_t pid; /* 0: ended, and waited for */
+    pid_t pid;        /* 0: ended, and waited for */
+    const char *user; /* option of the user that it becomes; then it ends with who started it */
 };
 extern struct pool_home pool;
 
 const char *template_name(void);
 pid_t start_pool(const char *log);
+void setup_home(void); /* without a vmpool */
 void setup(void);
 void teardown(void);
 int connect_pool(void);

@@ -3,7 +3,8 @@
  *
  * The main thread waits on fd 4; each byte makes a worker thread, asleep on a condition variable,
  * say on fd 5 who it is, how often it was asked, and that its thread-local and locked state are
- * what they should be. 'q' ends the program by exit.
+ * what they should be. 'q' ends the program by exit; 'e' and 'd' open and close an epoll, with
+ * which it cannot be copied.
  *
  * Another thread holds a recursive lock most of the time, as QEMU's main loop does at moments: such
  * a lock knows its owner by the thread's number, and a copy in that moment could not unlock it. */
@@ -11,6 +12,7 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -74,7 +76,7 @@ int main(void)
 {
     pthread_t thread;
     char c;
-    int event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    int poll = -1, event = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (event < 0 || pthread_create(&thread, NULL, holder, NULL) != 0 ||
         pthread_create(&thread, NULL, worker, &event) != 0) {
         return 1;
@@ -82,6 +84,11 @@ int main(void)
     while (recv(4, &c, 1, 0) == 1) {
         if (c == 'q') {
             return 3;
+        }
+        if (c == 'e') {
+            poll = epoll_create1(EPOLL_CLOEXEC);
+        } else if (c == 'd') {
+            (void)close(poll);
         }
         (void)pthread_mutex_lock(&lock);
         asked++;

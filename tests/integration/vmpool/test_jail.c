@@ -19,6 +19,10 @@
 
 #define UIDS_FIRST 0x70000000ul /* config_uids */
 #define OVERHEAD_MIB 320ull
+#define NOBODY 65534
+#define FORKS 36
+#define STRING_(x) #x
+#define STRING(x) STRING_(x)
 
 struct jailed {
     int pid;
@@ -186,7 +190,7 @@ static struct jailed look_at(int pid, unsigned memory_mib)
     expect_field(pid, "Seccomp", "2");
     expect_limit(pid, "Max core file size", "0 0");
     expect_limit(pid, "Max open files", "256 256");
-    expect_limit(pid, "Max processes", "128 128");
+    expect_limit(pid, "Max processes", "4096 4096");
     char size[64];
     (void)snprintf(size, sizeof size, "%llu %llu", (memory_mib + 64ull) << 20,
                    (memory_mib + 64ull) << 20);
@@ -202,6 +206,11 @@ static struct jailed look_at(int pid, unsigned memory_mib)
     look_at_root(pid);
     find_cgroup(pid, j.cgroup, sizeof j.cgroup);
     if (j.cgroup[0]) {
+        int64_t until_ms = mono_ms() + GONE_MS; /* the jailer is told, and not waited for */
+        while (cgroup_limit(j.cgroup) != (memory_mib + OVERHEAD_MIB) << 20 &&
+               mono_ms() < until_ms) {
+            sleep_ms(5);
+        }
         cr_expect_eq(cgroup_limit(j.cgroup), (memory_mib + OVERHEAD_MIB) << 20);
     }
     return j;
@@ -269,9 +278,29 @@ static unsigned memory_used(int fd)
     return mib;
 }
 
+static void setup_large(void)
+{
+    (void)setenv("BROOD_POOL_MEMORY_MIB_MAX", "65536",
+                 1); /* forks take little of what they count */
+    setup();
+}
+
+/* Forks of one frozen sandbox are one user's: what that user may have is enough for all of them. */
+static void fork_many(int fd, uint64_t frozen)
+{
+    struct pool_lease fork;
+    struct err err = { 0 };
+    int n = 0, rc = 0;
+    while (n < FORKS && (rc = pool_client_fork(fd, frozen, &fork, &err)) == 0) {
+        pool_lease_close(&fork);
+        n++;
+    }
+    cr_expect_eq(rc, 0, "after %d forks: %s", n, err.text);
+}
+
 /* Copies of a seed, forks of a frozen one, a fork of a fork: each in its jail, none within reach of
  * another. */
-Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
+Test(jail, copies_and_forks, .init = setup_large, .fini = teardown, .timeout = 600)
 {
     struct pool_lease a, b, f1, f2;
     struct err err = { 0 };
@@ -309,6 +338,7 @@ Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
         cr_assert_eq(guest_run(all[i]->channel, argv, TIMEOUT_MS, &r, &err), 0, "%s", err.text);
         cr_expect_str_eq(r.output, "42");
     }
+    fork_many(fd, a.reply.lease);
     (void)close(fd);
     int pids[] = { ja.pid, jb.pid, j1.pid, j2.pid };
     for (int i = 0; i < 4; i++) {
@@ -318,6 +348,68 @@ Test(jail, copies_and_forks, .init = setup, .fini = teardown, .timeout = 600)
     pool_lease_close(&b);
     pool_lease_close(&f1);
     pool_lease_close(&f2);
+}
+
+/* Capabilities and filters are each thread's own; as those of a process that has the strict filter.
+ */
+static void expect_threads_as(int pid, int strict_pid)
+{
+    char path[64], want[64], have[64];
+    int n = 0;
+    status_field(strict_pid, "Seccomp_filters", want, sizeof want);
+    (void)snprintf(path, sizeof path, "/proc/%d/task", pid);
+    DIR *dir = opendir(path);
+    struct dirent *e;
+    cr_assert_not_null(dir);
+    while ((e = readdir(dir))) {
+        if (e->d_name[0] != '.') {
+            int tid = (int)strtol(e->d_name, NULL, 10);
+            expect_field(tid, "CapPrm", "0000000000000000");
+            expect_field(tid, "CapInh", "0000000000000000");
+            expect_field(tid, "CapAmb", "0000000000000000");
+            status_field(tid, "Seccomp_filters", have, sizeof have);
+            cr_expect_str_eq(have, want, "filters of thread %d: %s", tid, have);
+            n++;
+        }
+    }
+    (void)closedir(dir);
+    cr_expect_geq(n, 3, "%d threads", n);
+}
+
+/* Loaded from a kept state, and no copy of a seed: bound like one. */
+Test(jail, from_a_kept_state, .init = setup, .fini = teardown, .timeout = 600)
+{
+    struct pool_lease a, k, fork;
+    struct guest_result r;
+    struct err err = { 0 };
+    char id[80], spec[96];
+    static const char *const argv[] = { "python3", "-c", "print(6 * 7, end='')", NULL };
+    if (!as_root()) {
+        cr_skip_test("needs root");
+    }
+    int fd = connect_pool();
+    lease(fd, &a);
+    unsigned mib = memory_of_template(fd);
+    ready(&a, true);
+    cr_assert_eq(pool_client_freeze(fd, &a, &err), 0, "%s", err.text);
+    cr_assert_eq(pool_client_keep(fd, &a, id, sizeof id, &err), 0, "%s", err.text);
+    (void)snprintf(spec, sizeof spec, "kept:%s", id);
+    cr_assert_eq(pool_client_lease(fd, spec, false, &k, &err), 0, "%s", err.text);
+    struct jailed jk = look_at(pool_lease_pid(&k), mib);
+    expect_threads_as(jk.pid, pool_lease_pid(&a));
+    ready(&k, true);
+    cr_assert_eq(pool_client_freeze(fd, &k, &err), 0, "%s", err.text);
+    cr_assert_eq(pool_client_fork(fd, k.reply.lease, &fork, &err), 0, "%s", err.text);
+    struct jailed jf = look_at(pool_lease_pid(&fork), mib);
+    expect_threads_as(jf.pid, pool_lease_pid(&a));
+    cr_expect_eq(jf.uid, jk.uid);
+    ready(&fork, false);
+    cr_assert_eq(guest_run(fork.channel, argv, TIMEOUT_MS, &r, &err), 0, "%s", err.text);
+    cr_expect_str_eq(r.output, "42");
+    pool_lease_close(&a);
+    pool_lease_close(&k);
+    pool_lease_close(&fork);
+    (void)close(fd);
 }
 
 static void setup_plain(void)
@@ -423,4 +515,38 @@ Test(jail, kill_9_of_the_jailer, .init = setup, .fini = teardown, .timeout = 600
 Test(jail, kill_9_of_the_broker, .init = setup, .fini = teardown, .timeout = 600)
 {
     kill_and_look(false);
+}
+
+/* The supervisor starts vmpool as root, and it becomes another user by itself: that takes the
+ * parent-death signal away. */
+Test(jail, kill_9_of_its_parent, .init = setup_home, .fini = teardown, .timeout = 120)
+{
+    int all[256], run;
+    char run_dir[96];
+    if (!as_root()) {
+        cr_skip_test("needs root");
+    }
+    (void)snprintf(run_dir, sizeof run_dir, "%s/run", pool.home);
+    (void)setenv("BROOD_RUN_DIR", run_dir, 1);
+    cr_assert_eq(chown(pool.home, NOBODY, NOBODY), 0);
+    pool.user = "--user=" STRING(NOBODY) ":" STRING(NOBODY);
+    pid_t parent = fork();
+    if (parent == 0) {
+        (void)start_pool(pool.log);
+        (void)pause();
+        _exit(0);
+    }
+    (void)close(connect_pool());
+    int n = descendants((int)parent, all, 256);
+    cr_assert_geq(n, 3, "%d processes: vmpool, its jailer, the keeper", n);
+    pool.pid = all[0];
+    status_field(all[0], "Uid", run_dir, sizeof run_dir);
+    cr_assert_eq(sscanf(run_dir, "%d", &run), 1);
+    cr_assert_eq(run, NOBODY);
+    cr_assert_eq(kill(parent, SIGKILL), 0);
+    cr_assert_eq(waitpid(parent, NULL, 0), parent);
+    for (int i = 0; i < n; i++) {
+        expect_gone(all[i]);
+    }
+    pool.pid = 0;
 }

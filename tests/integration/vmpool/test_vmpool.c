@@ -4,6 +4,7 @@
  * test serves a home of its own under /tmp whose folders are links to that one, so that snapshots
  * are made once and locks do not clash. */
 #include <criterion/criterion.h>
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -297,6 +298,76 @@ Test(vmpool, without_descriptors_new_clients_wait, .init = setup, .fini = teardo
     free(s);
     (void)close(fd);
     (void)close(other);
+}
+
+static int count_fds(pid_t pid)
+{
+    char path[64];
+    int n = -2; /* . and .. */
+    (void)snprintf(path, sizeof path, "/proc/%d/fd", (int)pid);
+    DIR *dir = opendir(path);
+    cr_assert_not_null(dir);
+    while (readdir(dir)) {
+        n++;
+    }
+    (void)closedir(dir);
+    return n;
+}
+
+static int limit_fds(int n, struct rlimit *ret_was)
+{
+    cr_assert_eq(prlimit(pool.pid, RLIMIT_NOFILE, NULL, ret_was), 0);
+    struct rlimit few = { .rlim_cur = (rlim_t)n, .rlim_max = ret_was->rlim_max };
+    return prlimit(pool.pid, RLIMIT_NOFILE, &few, NULL);
+}
+
+static void setup_low_limit(void)
+{
+    struct rlimit few;
+    cr_assert_eq(getrlimit(RLIMIT_NOFILE, &few), 0);
+    few.rlim_cur = 256;
+    (void)setenv("BROOD_POOL_WARM_MAX", "1", 1);
+    cr_assert_eq(setrlimit(RLIMIT_NOFILE, &few), 0);
+    setup();
+}
+
+/* Wherever in the start of a machine the descriptors run out: it is said that there is no room, and
+ * nothing else ends or is given up for it. */
+Test(vmpool, without_descriptors_no_machine_is_lost, .init = setup_low_limit, .fini = teardown,
+     .timeout = 600)
+{
+    struct rlimit was, whole;
+    struct pool_lease l, fork;
+    struct err err = { 0 };
+    int fd = connect_pool(), n = 0, rc = -ERR_NO_CAPACITY, all[256];
+    cr_assert_eq(prlimit(pool.pid, RLIMIT_NOFILE, NULL, &whole), 0);
+    cr_expect_eq(whole.rlim_cur, whole.rlim_max, "as many as the host allows");
+    lease(fd, &l);
+    cr_assert_eq(guest_identity(l.channel, TIMEOUT_MS, &err), 0, "%s", err.text);
+    cr_assert_eq(guest_settle(l.channel, TIMEOUT_MS, &err), 0, "%s", err.text);
+    cr_assert_eq(pool_client_freeze(fd, &l, &err), 0, "%s", err.text);
+    int before = descendants(pool.pid, all, 256);
+    for (int used = count_fds(pool.pid); rc != 0 && n < 64; n++) {
+        cr_assert_eq(limit_fds(used + n, &was), 0);
+        rc = pool_client_fork(fd, l.reply.lease, &fork, &err);
+        cr_assert_eq(prlimit(pool.pid, RLIMIT_NOFILE, &was, NULL), 0);
+        cr_assert(rc == 0 || rc == -ERR_NO_CAPACITY, "with %d: %s", n, err.text);
+    }
+    cr_expect(rc == 0 && n > 8, "%d tries", n);
+    cr_expect(process_there(pool_lease_pid(&l)));
+    cr_assert_eq(pool_client_release(fd, &fork, &err), 0);
+    expect_gone(pool_lease_pid(&fork));
+    for (int64_t end = mono_ms() + GONE_MS; mono_ms() < end; sleep_ms(20)) {
+        if (descendants(pool.pid, all, 256) <= before + 1) { /* perhaps one more that is warm */
+            break;
+        }
+    }
+    cr_expect_leq(descendants(pool.pid, all, 256), before + 1, "a machine that nobody has");
+    pool_lease_close(&fork);
+    pool_lease_close(&l);
+    lease(fd, &l);
+    pool_lease_close(&l);
+    (void)close(fd);
 }
 
 static void setup_written(void)

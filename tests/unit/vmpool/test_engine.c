@@ -1,13 +1,17 @@
 /* Around the engine, without a machine: QEMU's command line and version, and what a request is told
  * that waited in vain. */
 #include <criterion/criterion.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "common/base/clock.h"
 #include "vmpool/engine_qemu.h"
 #include "vmpool/pool_internal.h"
 #include "vmpool/seed_wire.h"
@@ -152,4 +156,90 @@ Test(engine, a_late_lease_says_what_it_waited_for)
     cr_expect_eq(err.code, ERR_NO_CAPACITY);
     cr_expect_str_eq(
         err.text, "template python: no sandbox became free within 30000 ms (70 of 100 MiB in use)");
+}
+
+static struct event_base *loop;
+static struct machine *machine;
+static int n_exited;
+
+static void on_machine(void *user, enum machine_event event, const char *text)
+{
+    (void)user;
+    (void)text;
+    n_exited += event == MACHINE_EXITED;
+}
+
+static void run_loop(int ms)
+{
+    const struct timeval tv = { .tv_usec = ms * 1000 };
+    (void)event_base_loopexit(loop, &tv);
+    (void)event_base_loop(loop, 0);
+}
+
+static void start_script(const char *text)
+{
+    const struct engine_host host = { .name = "test" };
+    struct machine_options o = { .memory_mib = 16, .vcpus = 1, .cmdline = "" };
+    const char *qemu = script(text);
+    loop = event_base_new();
+    o.kernel = o.initrd = "/dev/null";
+    o.ram_fd = memfd_create("ram", MFD_CLOEXEC);
+    o.state_fd = memfd_create("state", MFD_CLOEXEC);
+    (void)setenv("BROOD_TEST_QEMU", qemu, 1);
+    cr_assert_eq(engine_qemu.start(loop, &host, &o, on_machine, NULL, &machine, &err), 0, "%s",
+                 err.text);
+}
+
+static void end_script(void)
+{
+    engine_qemu.destroy(machine);
+    for (int64_t end = mono_ms() + 20000; n_exited == 0 && mono_ms() < end;) {
+        run_loop(5);
+    }
+    cr_expect_eq(n_exited, 1);
+    engine_qemu.free(machine);
+    event_base_free(loop);
+    (void)unlink(getenv("BROOD_TEST_QEMU"));
+}
+
+/* What its stderr holds and was not read yet. */
+static int unread(void)
+{
+    char path[64];
+    int n = -1;
+    (void)snprintf(path, sizeof path, "/proc/%d/fd/2", engine_qemu.process_id(machine));
+    int fd = open(path, O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    cr_assert_eq(fd >= 0 && ioctl(fd, FIONREAD, &n) < 0, 0);
+    (void)close(fd);
+    return n;
+}
+
+/* A QEMU in a tenant's hands may write faster than we read: others have their turn in between. */
+Test(engine, words_without_end_stop_nobody, .timeout = 60)
+{
+    const int all = 1 << 20;
+    start_script("#!/usr/bin/python3\nimport fcntl, os, time\n"
+                 "fcntl.fcntl(2, 1031, 1 << 20) # F_SETPIPE_SZ\n"
+                 "os.write(2, b'x' * (1 << 20))\ntime.sleep(600)\n");
+    for (int64_t end = mono_ms() + 20000; unread() < all && mono_ms() < end;) {
+        sleep_ms(5);
+    }
+    cr_expect_eq(unread(), all);
+    (void)event_base_loop(loop, EVLOOP_NONBLOCK | EVLOOP_ONCE);
+    int left = unread();
+    cr_expect(left > 0 && left < all, "%d bytes left after one turn", left);
+    end_script();
+}
+
+/* One that lives on without its stderr is not looked at over and over. */
+Test(engine, a_closed_stderr_is_let_go, .timeout = 60)
+{
+    start_script("#!/bin/sh\nexec 2>&-\nexec sleep 600\n");
+    int before = event_base_get_num_events(loop, EVENT_BASE_COUNT_ADDED);
+    int64_t end = mono_ms() + 20000;
+    while (event_base_get_num_events(loop, EVENT_BASE_COUNT_ADDED) == before && mono_ms() < end) {
+        run_loop(5);
+    }
+    cr_expect_eq(event_base_get_num_events(loop, EVENT_BASE_COUNT_ADDED), before - 1);
+    end_script();
 }

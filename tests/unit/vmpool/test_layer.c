@@ -194,7 +194,7 @@ Test(layer, damage_is_noticed)
     cr_assert_eq(layer_write(out, &from, &f, &err), 0, "%s", err.text);
     cr_assert_eq(layer_read(out, f.sha256, 2 * RAM, ram, -1, &err), -ERR_INVALID);
     cr_assert_eq(pwrite(out, &c, 1, (off_t)f.file_bytes / 2), 1);
-    cr_assert_eq(layer_read(out, f.sha256, RAM, ram, -1, &err), -ERR_MISMATCH);
+    cr_assert_eq(layer_read(out, f.sha256, RAM, ram, -1, &err), -ERR_CORRUPT);
     /* no layer at all, but the sum is right */
     uint8_t digest[crypto_hash_sha256_BYTES];
     (void)crypto_hash_sha256(digest, (const uint8_t *)"junk", 4);
@@ -249,7 +249,10 @@ Test(kept, a_chain_is_loaded_from_its_first_layer_on)
     cr_assert_eq(m.depth, 2);
     cr_assert_str_eq(m.parent, root);
     cr_assert_gt(m.chain_bytes, m.layer_bytes);
-    cr_assert_eq(kept_load(home, child, &m, &ram, &state, &used, &err), 0, "%s", err.text);
+    uint64_t room = 3 * LAYER_PAGE_BYTES;
+    cr_expect_eq(kept_load(home, child, &m, room - 1, &ram, &state, &used, &err), -ERR_NO_CAPACITY);
+    cr_expect_eq(used, room);
+    cr_assert_eq(kept_load(home, child, &m, room, &ram, &state, &used, &err), 0, "%s", err.text);
     cr_assert_eq(get(ram, 0), 'b');
     cr_assert_eq(get(ram, 1), 'r');
     cr_assert_eq(get(ram, 2), 'c');
@@ -258,7 +261,7 @@ Test(kept, a_chain_is_loaded_from_its_first_layer_on)
 
     (void)snprintf(path, sizeof path, "%s/kept/%s/manifest.json", home, root);
     cr_assert_eq(unlink(path), 0);
-    cr_assert_eq(kept_load(home, child, &m, &ram, &state, &used, &err), -ERR_NOT_FOUND);
+    cr_assert_eq(kept_load(home, child, &m, room, &ram, &state, &used, &err), -ERR_NOT_FOUND);
     cr_assert(strstr(err.text, root), "%s", err.text);
 
     (void)snprintf(path, sizeof path, "%s/kept/%s/manifest.json", home, child);
@@ -267,6 +270,64 @@ Test(kept, a_chain_is_loaded_from_its_first_layer_on)
     (void)close(fd);
     cr_assert_eq(kept_read_manifest(home, child, &m, &err), -ERR_CORRUPT);
     char command[200];
+    (void)snprintf(command, sizeof command, "rm -rf %s", home);
+    cr_assert_eq(system(command), 0);
+}
+
+static void cut(const char *home, const char *id, const char *name)
+{
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/kept/%s/%s", home, id, name);
+    cr_assert_eq(truncate(path, 0), 0);
+}
+
+static bool folder_there(const char *home, const char *id)
+{
+    char path[160];
+    (void)snprintf(path, sizeof path, "%s/kept/%s", home, id);
+    return access(path, F_OK) == 0;
+}
+
+/* What a crash of the host has cut short is not there: whoever wants it fetches it again. */
+Test(kept, a_torn_state_is_put_away)
+{
+    char home[] = "/tmp/brood-test-kept-XXXXXX", root[KEPT_ID_TEXT], child[KEPT_ID_TEXT];
+    char command[200];
+    struct err err = { 0 };
+    struct kept_manifest m;
+    int ram, state, base = file("base", RAM);
+    uint64_t used;
+    cr_assert(mkdtemp(home));
+    keep(home, base, "", 1, 'r', root);
+    keep(home, base, root, 2, 'c', child);
+    for (int i = 0; i < 3; i++) {
+        cr_assert_eq(kept_find(home, child, &m, &err), 0, "%s", err.text);
+        if (i == 2) {
+            cut(home, child, "layer"); /* both at once */
+        }
+        cut(home, root, i == 1 ? "manifest.json" : "layer");
+        cr_expect_eq(kept_load(home, child, &m, RAM, &ram, &state, &used, &err), -ERR_NOT_FOUND,
+                     "%d: %s", i, err.text);
+        cr_expect(strstr(err.text, root), "%s", err.text);
+        cr_expect(!folder_there(home, root));
+        cr_expect_eq(folder_there(home, child), i < 2);
+        keep(home, base, "", 1, 'r', root);
+        keep(home, base, root, 2, 'c', child);
+        cr_assert_eq(kept_load(home, child, &m, RAM, &ram, &state, &used, &err), 0, "%s", err.text);
+        (void)close(ram);
+        (void)close(state);
+    }
+    cut(home, child, "manifest.json");
+    cr_expect_eq(kept_find(home, child, &m, &err), -ERR_NOT_FOUND);
+    cr_expect(!folder_there(home, child));
+    /* and who keeps the same again does not take a torn one for it */
+    cut(home, root, "layer");
+    keep(home, base, "", 1, 'r', root);
+    keep(home, base, root, 2, 'c', child);
+    cut(home, child, "manifest.json");
+    keep(home, base, root, 2, 'c', child);
+    cr_assert_eq(kept_find(home, child, &m, &err), 0, "%s", err.text);
+    cr_expect_eq(kept_load(home, child, &m, RAM, &ram, &state, &used, &err), 0, "%s", err.text);
     (void)snprintf(command, sizeof command, "rm -rf %s", home);
     cr_assert_eq(system(command), 0);
 }
