@@ -1,7 +1,7 @@
 """Hidden Python tests against a candidate that is hostile: python3 /usr/lib/brood/harness CANDIDATE.py [ENTRY]
 
 stdin: one line that is printed when all tests have passed, then the tests' source. Exit status 0 and that line on stdout:
-every test ran and passed. 1: a test failed (why is on stderr). 2: the candidate's process is gone. 3: the tests themselves
+every test ran and passed, and they have used the candidate. 1: a test failed (why is on stderr). 2: the candidate's process is gone. 3: the tests themselves
 are at fault. Contract: docs/verdicts.md, "Python tests".
 
 Two processes. This one holds the tests, and is never the candidate: it makes itself undumpable, so that a process of the
@@ -10,12 +10,14 @@ the candidate's code. They talk over a socket in which only data is: numbers, st
 returns is rebuilt here from plain types, so there is no foreign __eq__, no exit, no patched builtin and no thread in the
 process that compares. A candidate can end its own process, or this one: then the tests did not pass.
 """
+import ast
 import builtins
 import collections
 import ctypes
 import datetime
 import decimal
 import fractions
+import inspect
 import json
 import os
 import socket
@@ -240,6 +242,7 @@ class Candidate:
     def __init__(self, sock):
         self.sock = sock
         self.failed = 0  # exit status that no `except:` of a test undoes
+        self.uses = 0  # calls, and names that the tests have looked up
 
     def ask(self, request):
         try:
@@ -255,6 +258,7 @@ class Candidate:
         except Uncrossable as e:
             self.failed = 3
             raise Broken('an argument for %s cannot be handed over: %s' % (name, e)) from None
+        self.uses += 1
         reply = self.ask(request)
         try:
             for mine, changed in zip([*args, *kwargs.values()], reply[2]):
@@ -311,7 +315,36 @@ class Space(dict):
     def __missing__(self, name):
         if hasattr(builtins, name):
             raise KeyError(name)
-        return self.candidate.look_up(name)
+        value = self.candidate.look_up(name)
+        self.candidate.uses += 1
+        return value
+
+
+def call_test(function, name, *args):
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError:
+        raise Broken('%s takes arguments, and there are no fixtures' % name) from None
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise Broken('%s is no plain function' % name)
+    function(*args)
+
+
+def run_functions(space, tree):
+    """Tests as pytest finds them. Those that the tests themselves name anywhere are theirs to call."""
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for name, value in list(space.items()):
+        if name in named or getattr(value, '__module__', None) != space['__name__']:
+            continue
+        if isinstance(value, types.FunctionType) and name.startswith('test'):
+            call_test(value, name)
+        elif isinstance(value, type) and name.startswith('Test') and not issubclass(value, unittest.TestCase):
+            for method in dir(value):
+                if method.startswith('test') and callable(getattr(value, method)):
+                    mine = value()
+                    getattr(mine, 'setup_method', bool)()
+                    call_test(getattr(mine, method), '%s.%s' % (name, method))
+                    getattr(mine, 'teardown_method', bool)()
 
 
 def run_unittests(space):
@@ -327,15 +360,22 @@ def run_unittests(space):
 def run_tests(source, entry, candidate):
     space = Space(candidate)
     try:
-        code = compile(source, 'tests', 'exec', dont_inherit=True)
-    except SyntaxError:
+        tree = ast.parse(source, 'tests')
+        code = compile(tree, 'tests', 'exec', dont_inherit=True)
+    except (SyntaxError, ValueError):
         traceback.print_exc()
         return 3
     try:
         exec(code, space)
         if 'check' in space and entry:
             space['check'](candidate.look_up(entry))
-        return 0 if run_unittests(space) else 1
+        run_functions(space, tree)
+        if not run_unittests(space):
+            return 1
+        if candidate.uses == 0:
+            raise Broken('no test has used the candidate%s' % (
+                '; check(candidate) is called only with an ENTRY' if 'check' in space and not entry else ''))
+        return 0
     except Gone as e:
         print('harness: the candidate is gone: %s' % e, file=sys.stderr)
         return 2
