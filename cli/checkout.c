@@ -14,10 +14,13 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
+#include "common/archive/tree.h"
 #include "common/base/buf.h"
 #include "common/base/path.h"
 #include "common/model/glob.h"
+#include "common/model/job.h"
 
 extern char **environ;
 
@@ -27,6 +30,9 @@ void checkout_done(struct checkout *c)
         free(c->files[i].path);
     }
     free(c->files);
+    for (size_t i = 0; i < CHECKOUT_LEFT_OUT_TOLD_MAX; i++) {
+        free(c->left_out[i]);
+    }
     *c = (struct checkout){ 0 };
 }
 DEFINE_CLEANUP(closedir_fn, DIR, (void)closedir)
@@ -293,7 +299,7 @@ static int by_path(const void *pa, const void *pb)
     return path_order(a->path, strlen(a->path), b->path, strlen(b->path));
 }
 
-/* Sorted, each path once (git lists a file in conflict up to three times), and the sum. */
+/* Sorted, each path once (git lists a file in conflict up to three times). */
 static void finish(struct checkout *c)
 {
     if (c->n) {
@@ -306,9 +312,75 @@ static void finish(struct checkout *c)
             continue;
         }
         c->files[kept++] = c->files[i];
-        c->size_bytes += c->files[i].size_bytes;
     }
     c->n = kept;
+}
+
+static void leave_out(struct checkout *c, const struct checkout_file *f, const struct err *why)
+{
+    char text[128];
+    if (c->n_left_out < CHECKOUT_LEFT_OUT_TOLD_MAX &&
+        asprintf(&c->left_out[c->n_left_out], "%s: %s", shown(f->path, text), why->text) < 0) {
+        abort();
+    }
+    c->n_left_out++;
+    free(f->path);
+}
+
+/* The file as the worker's unpacking will see it: -ERR_INVALID or -ERR_TOO_LARGE as there. */
+static int try_file(struct tree *t, int dir_fd, const struct checkout_file *f, struct err *err)
+{
+    char target[JOB_ARCHIVE_PATH_BYTES_MAX + 2];
+    struct unpack_entry e = { .path = f->path, .path_len = strlen(f->path), .type = UNPACK_FILE };
+    if (S_ISLNK(f->mode)) {
+        ssize_t n = readlinkat(dir_fd, f->path, target, sizeof target - 1);
+        if (n < 0) {
+            return err_sys(err, "read the link");
+        }
+        if (n > JOB_ARCHIVE_PATH_BYTES_MAX) {
+            return err_set(err, ERR_INVALID, "a link's target of more than %d bytes",
+                           JOB_ARCHIVE_PATH_BYTES_MAX);
+        }
+        target[n] = 0;
+        e.type = UNPACK_LINK;
+        e.target = target;
+        e.target_len = (size_t)n;
+    }
+    if (e.path_len > JOB_ARCHIVE_PATH_BYTES_MAX) {
+        return err_set(err, ERR_TOO_LARGE, "a path of more than %d bytes",
+                       JOB_ARCHIVE_PATH_BYTES_MAX);
+    }
+    return tree_add(t, &e, err);
+}
+
+/* What a job's archive cannot hold: links are left out, for anything else this is the end. */
+static int keep_what_fits(struct checkout *c, int dir_fd, struct err *err)
+{
+    char text[128];
+    size_t kept = 0;
+    int rc = 0;
+    struct tree t;
+    tree_init(&t, JOB_ARCHIVE_ENTRIES_MAX, JOB_ARCHIVE_PATH_BYTES_MAX);
+    for (size_t i = 0; i < c->n; i++) {
+        const struct checkout_file f = c->files[i];
+        int fits = rc < 0 ? 0 : try_file(&t, dir_fd, &f, err);
+        if (fits == -ERR_INVALID && S_ISLNK(f.mode)) {
+            leave_out(c, &f, err);
+            continue;
+        }
+        rc = fits < 0 ? err_prefix(err, "%s", shown(f.path, text)) : rc;
+        c->files[kept++] = f;
+        c->size_bytes += f.size_bytes;
+    }
+    c->n = kept; /* all of them, also after an error: they are freed */
+    tree_done(&t);
+    if (rc == 0 && c->size_bytes > JOB_ARCHIVE_BYTES_MAX) {
+        return err_set(err, ERR_TOO_LARGE,
+                       "the checkout has %llu MiB; at most %llu (what git ignores is left out)",
+                       (unsigned long long)((c->size_bytes + (1 << 20) - 1) >> 20),
+                       JOB_ARCHIVE_BYTES_MAX >> 20);
+    }
+    return rc;
 }
 
 static int list(const char *dir, const struct filter *includes, struct checkout *c, struct err *err)
@@ -323,15 +395,20 @@ static int list(const char *dir, const struct filter *includes, struct checkout 
     cleanup_buf struct buf paths;
     buf_init(&paths, CHECKOUT_LIST_BYTES_MAX);
     int rc = ruled_by_git(dir) ? ask_git(dir, &paths, err) : 0;
-    if (rc <= 0) {
-        return rc < 0 ? rc : walk(c, dir_fd, "", 0, &all, err);
+    if (rc == 0) {
+        rc = walk(c, dir_fd, "", 0, &all, err);
+    } else if (rc > 0) {
+        c->used_git = true;
+        rc = take_git(c, dir_fd, &paths, err);
+        if (rc == 0 && includes->n_globs > 0) {
+            rc = walk(c, dir_fd, "", 0, includes, err);
+        }
     }
-    c->used_git = true;
-    rc = take_git(c, dir_fd, &paths, err);
-    if (rc == 0 && includes->n_globs > 0) {
-        rc = walk(c, dir_fd, "", 0, includes, err);
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    finish(c);
+    return keep_what_fits(c, dir_fd, err);
 }
 
 int checkout_list(const char *dir, const char *const *includes, size_t n_includes,
@@ -352,7 +429,6 @@ int checkout_list(const char *dir, const char *const *includes, size_t n_include
         checkout_done(&c);
         return rc;
     }
-    finish(&c);
     *ret_c = c;
     return 0;
 }

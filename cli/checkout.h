@@ -8,8 +8,10 @@
  * everything would upload what was ignored, secrets too. Without git (no .git anywhere, or no
  * program git): everything but folders and files named .git.
  *
- * Symbolic links are listed as links and never followed. Sockets, FIFOs and devices are left out
- * and counted. */
+ * What is listed is what a job's archive may hold (JOB_ARCHIVE_*, common/archive/tree.h), so that
+ * nothing is packed and uploaded that the worker refuses. Symbolic links are listed as links and
+ * never followed; those that leave the folder are left out and named. Sockets, FIFOs and devices
+ * are left out and counted. */
 #pragma once
 #include <stdbool.h>
 #include <stddef.h>
@@ -19,11 +21,12 @@
 #include "common/base/cleanup.h"
 #include "common/base/err.h"
 
-#define CHECKOUT_FILES_MAX 200000u
-#define CHECKOUT_PATH_BYTES_MAX 4095u
+#define CHECKOUT_FILES_MAX 200000u    /* looked at; of git's list some are given several times */
+#define CHECKOUT_PATH_BYTES_MAX 4095u /* looked at; taken are JOB_ARCHIVE_PATH_BYTES_MAX */
 #define CHECKOUT_LIST_BYTES_MAX (64u << 20) /* all paths, each with its NUL */
 #define CHECKOUT_DEPTH_MAX 128              /* nested folders that are walked */
 #define CHECKOUT_INCLUDES_MAX 64u
+#define CHECKOUT_LEFT_OUT_TOLD_MAX 10u
 
 struct checkout_file {
     char *path;  /* clean and relative to the folder; bytes, maybe not UTF-8 */
@@ -36,6 +39,8 @@ struct checkout {
     size_t list_bytes;
     uint64_t size_bytes; /* of all files */
     size_t n_special;    /* left out: sockets, FIFOs, devices */
+    size_t n_left_out;   /* links; the first of them, each with the rule, as printable text: */
+    char *left_out[CHECKOUT_LEFT_OUT_TOLD_MAX];
     bool used_git;
 };
 

@@ -41,12 +41,6 @@ static int write_archive(const struct checkout *c, const char *dir, int fd, stru
 int ci_pack_upload(const struct checkout *c, const char *dir, struct object_store *store,
                    struct ci_upload *ret_upload, struct err *err)
 {
-    if (c->size_bytes > CI_CHECKOUT_BYTES_MAX) {
-        return err_set(err, ERR_TOO_LARGE,
-                       "the checkout has %llu MiB; at most %llu (what git ignores is left out)",
-                       (unsigned long long)(c->size_bytes >> 20),
-                       (unsigned long long)(CI_CHECKOUT_BYTES_MAX >> 20));
-    }
     cleanup_fclose FILE *spool = tmpfile();
     if (!spool || fcntl(fileno(spool), F_SETFD, FD_CLOEXEC) < 0) {
         return err_sys(err, "temporary file");

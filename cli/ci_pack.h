@@ -4,8 +4,6 @@
 #include "cli/checkout.h"
 #include "common/store/object.h"
 
-/* Of the files, before compression. What a sandbox can take is less: disk_mib. */
-#define CI_CHECKOUT_BYTES_MAX ((uint64_t)4 << 30)
 #define CI_STALE_MAX 1000
 
 struct ci_upload {
@@ -13,7 +11,7 @@ struct ci_upload {
     int64_t size_bytes;
     bool existed; /* it was there, nothing was copied */
 };
-/* Pack into an unlinked temporary file, then store. -ERR_TOO_LARGE: CI_CHECKOUT_BYTES_MAX. */
+/* Pack into an unlinked temporary file, then store. */
 MUST_CHECK int ci_pack_upload(const struct checkout *c, const char *dir, struct object_store *store,
                               struct ci_upload *ret_upload, struct err *err);
 

@@ -110,6 +110,17 @@ static int check_out(const char *option, const char *path, struct err *err)
                : err_set(err, ERR_USAGE, "%s %s: %s: %s", option, path, dir, strerror(errno));
 }
 
+static void tell_left_out(const struct checkout *files)
+{
+    size_t told = 0;
+    for (; told < files->n_left_out && told < CHECKOUT_LEFT_OUT_TOLD_MAX; told++) {
+        (void)fprintf(stderr, "brood: not taken: %s\n", files->left_out[told]);
+    }
+    if (files->n_left_out > told) {
+        (void)fprintf(stderr, "brood: not taken: %zu more such links\n", files->n_left_out - told);
+    }
+}
+
 /* What needs no service: the list of files and who tests what. */
 static int look(struct ci *c, struct err *err)
 {
@@ -120,6 +131,9 @@ static int look(struct ci *c, struct err *err)
     }
     int rc = checkout_list(CHECKOUT, (const char *const *)p->include.items, (size_t)p->include.n,
                            &c->checkout, err);
+    if (rc == 0) {
+        tell_left_out(&c->checkout);
+    }
     if (rc == 0 && c->o.timings) {
         rc = read_timings(c->o.timings, &past, err);
     }

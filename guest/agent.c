@@ -313,6 +313,8 @@ static void end_run(struct agent *a)
         if (a->cell.init == 0) {
             disk_settle(&a->disk);
         }
+    } else {
+        disk_run_ended(&a->disk);
     }
     run_exit(&a->run, &a->env, &a->ch);
     a->state = a->before_run;

@@ -32,6 +32,12 @@ int disk_init(struct disk *d, struct err *err)
     return used(d, &d->base_bytes, &d->base_files, &full) < 0 ? err_sys(err, "statfs") : 0;
 }
 
+void disk_run_ended(struct disk *d)
+{
+    bool full;
+    (void)used(d, &d->given_bytes, &d->given_files, &full);
+}
+
 void disk_settle(struct disk *d)
 {
     bool full;
@@ -40,6 +46,7 @@ void disk_settle(struct disk *d)
         d->base_bytes = bytes;
         d->base_files = files;
     }
+    d->given_bytes = d->given_files = 0;
 }
 
 int disk_use_layer(struct disk *d, int layer_fd, struct err *err)
@@ -77,6 +84,17 @@ int disk_limit(struct disk *d, uint64_t limit_bytes, uint64_t limit_files, struc
     }
     uint64_t size = (d->base_bytes + limit_bytes + PAGE_BYTES - 1) / PAGE_BYTES * PAGE_BYTES;
     uint64_t files = d->base_files + limit_files;
+    bool given = d->given_bytes > size || d->given_files > files;
+    if (given) {
+        uint64_t now_bytes, now_files;
+        bool full;
+        if (used(d, &now_bytes, &now_files, &full) < 0) {
+            return err_sys(err, "statfs");
+        }
+        size = now_bytes > size ? now_bytes : size;
+        files = now_files > files ? now_files : files;
+    }
+    d->given = given;
     if (size == d->size_bytes && files == d->size_files) {
         return 0;
     }
@@ -99,5 +117,5 @@ void disk_used(const struct disk *d, uint64_t *ret_bytes, uint64_t *ret_files, b
     (void)used(d, &bytes, &files, &full);
     *ret_bytes = bytes > d->base_bytes ? bytes - d->base_bytes : 0;
     *ret_files = files > d->base_files ? files - d->base_files : 0;
-    *ret_full = full;
+    *ret_full = full && !d->given;
 }

@@ -3,16 +3,13 @@
  * Theory: unpack.h decides what is refused (docs/artifacts.md, "Archives that are read"); here the
  * entries become the same struct job_file that a job's own files are, in the archive's order:
  * folders before what is in them where the archive has them, links with their targets, hard links
- * as copies that count like files. All of it is in memory until it is sent, so the maxima bound
- * what one slot may hold; they are above what a sandbox's disk takes by default. */
+ * as copies that count like files. All of it is in memory until it is sent, so the maxima
+ * (JOB_ARCHIVE_*) bound what one slot may hold; they are above what a sandbox's disk takes by
+ * default. */
 #pragma once
 #include "common/model/job.h"
 #include "common/store/object.h"
 #include "worker/judge.h"
-
-#define JOB_ARCHIVE_ENTRIES_MAX 50000u          /* with the folders that paths imply */
-#define JOB_ARCHIVE_BYTES_MAX (256ull << 20)    /* of all files, unpacked; also of one */
-#define JOB_ARCHIVE_PATH_BYTES_MAX JOB_PATH_MAX /* of a path, and of a link's target */
 
 /* Unpack a (a->present) from its content or from objects (NULL: there is no store). The files are
  * the caller's: job_files_free. No file: NULL and 0. Errors of the user's (err_fault says so):

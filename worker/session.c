@@ -673,7 +673,7 @@ int session_run(struct session *s, const struct session_job *job, struct job_res
         return rc;
     }
     if (s->user_fault) {
-        r->setup.present = false;
+        r->setup.present = r->setup.present && ok; /* else what was refused was a step of it */
         memcpy(ret_run->refused, s->refused, sizeof s->refused);
     }
     r->first_byte_us =

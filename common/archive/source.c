@@ -16,6 +16,8 @@ void source_memory(struct source *s, const void *data, size_t n)
     s->size = (int64_t)n;
     s->pos = 0;
     s->head = 0;
+    s->unpacked_max = UINT64_MAX;
+    s->over = false;
 }
 
 int source_fd(struct source *s, int fd, struct err *err)
@@ -33,6 +35,8 @@ int source_fd(struct source *s, int fd, struct err *err)
     s->size = s->seekable ? st.st_size : -1;
     s->pos = 0;
     s->head = 0;
+    s->unpacked_max = UINT64_MAX;
+    s->over = false;
     return 0;
 }
 
@@ -53,6 +57,12 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_data)
 {
     struct source *s = arg;
     ssize_t got;
+    la_int64_t unpacked = archive_filter_bytes(a, 0); /* grows while libarchive skips, too */
+    if (unpacked > 0 && (uint64_t)unpacked > s->unpacked_max) {
+        s->over = true;
+        archive_set_error(a, EFBIG, "unpacks to too much");
+        return ARCHIVE_FATAL;
+    }
     if (s->mem) {
         int64_t left = s->size - s->pos;
         got = (ssize_t)(left < (int64_t)SOURCE_CHUNK_BYTES ? left : (int64_t)SOURCE_CHUNK_BYTES);

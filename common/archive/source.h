@@ -13,7 +13,9 @@ struct source {
     bool seekable;
     int64_t size; /* when seekable */
     int64_t pos;
-    size_t head; /* bytes in chunk that were read to look at, of a pipe */
+    uint64_t unpacked_max; /* no more is read once so much has come out of the decompressor */
+    bool over;             /* that is why it failed */
+    size_t head;           /* bytes in chunk that were read to look at, of a pipe */
     uint8_t chunk[SOURCE_CHUNK_BYTES];
 };
 

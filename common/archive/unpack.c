@@ -14,6 +14,7 @@
 
 #define NAME_SHOWN_MAX 96 /* bytes of an entry's name in an error */
 #define USTAR_NAME_BYTES 100
+#define HEADER_BYTES 4096u /* of an entry, without its paths: more than any program writes */
 
 struct unpack {
     struct source source; /* large: on the heap */
@@ -23,6 +24,7 @@ struct unpack {
     struct tree tree;
     bool zip, empty;
     int entries;
+    uint32_t headers;
     uint64_t total; /* bytes given out of the files before the one in hand */
     char path[UNPACK_PATH_BYTES_MAX + 1], target[UNPACK_PATH_BYTES_MAX + 1];
 };
@@ -42,6 +44,10 @@ static int of_entry(struct err *err, const char *name)
 static int damaged(struct unpack *u, struct err *err)
 {
     const char *why = archive_error_string(u->a);
+    if (u->source.over) {
+        return err_set(err, ERR_TOO_LARGE, "archive: what it unpacks to is more than %llu bytes",
+                       (unsigned long long)u->source.unpacked_max);
+    }
     if (archive_read_has_encrypted_entries(u->a) > 0) {
         return err_set(err, ERR_INVALID, "archive: encrypted; only plain ones are read");
     }
@@ -79,6 +85,11 @@ static int configure(struct unpack *u, struct err *err)
     }
     if (ok != ARCHIVE_OK) {
         return err_set(err, ERR_UNSUPPORTED, "archive: %s", archive_error_string(u->a));
+    }
+    if (!u->zip) { /* what no entry gives out is bounded, too; a zip is bounded by its own size */
+        const struct unpack_limits *l = u->limits;
+        u->source.unpacked_max =
+            l->total_bytes_max + l->entries_max * (HEADER_BYTES + 2 * (uint64_t)l->path_bytes_max);
     }
     return source_open(&u->source, u->a, err);
 }
@@ -162,11 +173,11 @@ static int check_method(struct unpack *u, const struct unpack_entry *e, struct e
 static int check_size(struct unpack *u, struct archive_entry *ae, struct unpack_entry *e,
                       struct err *err)
 {
-    e->size = archive_entry_size_is_set(ae) ? archive_entry_size(ae) : -1;
-    if (e->size < 0 && archive_entry_size_is_set(ae)) {
+    int64_t announced = archive_entry_size_is_set(ae) ? archive_entry_size(ae) : -1;
+    if (announced < 0 && archive_entry_size_is_set(ae)) {
         return err_set(err, ERR_INVALID, "a negative size");
     }
-    uint64_t size = e->size > 0 ? (uint64_t)e->size : 0;
+    uint64_t size = announced > 0 ? (uint64_t)announced : 0;
     if (size > u->limits->file_bytes_max) {
         return err_set(err, ERR_TOO_LARGE, "%llu bytes; a file may have %llu",
                        (unsigned long long)size, (unsigned long long)u->limits->file_bytes_max);
@@ -175,6 +186,7 @@ static int check_size(struct unpack *u, struct archive_entry *ae, struct unpack_
         return err_set(err, ERR_TOO_LARGE, "more than %llu bytes in all",
                        (unsigned long long)u->limits->total_bytes_max);
     }
+    e->size = e->type == UNPACK_FILE ? announced : -1;
     return 0;
 }
 
@@ -190,6 +202,10 @@ static int read_entry(struct unpack *u, struct archive_entry *ae, const char *na
         rc = err_set(err, ERR_INVALID, "encrypted; only plain ones are read");
     }
     rc = rc ? rc : read_kind(ae, e, err);
+    if (rc == 0 &&
+        (e->type == UNPACK_FILE || e->type == UNPACK_DIR)) { /* GNU dumps: folders, too */
+        rc = check_size(u, ae, e, err);
+    }
     int n = rc ? rc : tree_clean(&u->tree, name, u->path, err);
     if (n < 0) {
         return n;
@@ -203,9 +219,6 @@ static int read_entry(struct unpack *u, struct archive_entry *ae, const char *na
     rc = read_target(u, ae, e, err);
     rc = rc ? rc : tree_add(&u->tree, e, err);
     rc = rc ? rc : check_method(u, e, err);
-    if (rc == 0 && e->type == UNPACK_FILE) {
-        rc = check_size(u, ae, e, err);
-    }
     return rc < 0 ? rc : 1;
 }
 
@@ -288,6 +301,10 @@ static int run(struct unpack *u, struct err *err)
         }
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
             return damaged(u, err);
+        }
+        if (++u->headers > u->limits->entries_max) {
+            return err_set(err, ERR_TOO_LARGE, "archive: more than %u entries",
+                           u->limits->entries_max);
         }
         struct unpack_entry e = { .size = -1 };
         const char *name = archive_entry_pathname(ae);

@@ -37,7 +37,7 @@ struct unpack_entry {
 };
 
 struct unpack_limits {
-    uint32_t entries_max; /* entries, and the folders that their paths imply */
+    uint32_t entries_max; /* of entries, as they come; and of files and folders, implied ones too */
     uint64_t file_bytes_max, total_bytes_max;
     size_t path_bytes_max; /* of a path, and of a link's target */
 };

@@ -31,6 +31,9 @@
 #define JOB_NAME_MAX 128
 #define JOB_KEY_MAX 128 /* idempotency key */
 #define JOB_PATH_MAX 400
+#define JOB_ARCHIVE_ENTRIES_MAX 50000u          /* with the folders that paths imply */
+#define JOB_ARCHIVE_BYTES_MAX (256ull << 20)    /* of all files, unpacked; also of one */
+#define JOB_ARCHIVE_PATH_BYTES_MAX JOB_PATH_MAX /* of a path, and of a link's target */
 #define JOB_TEMPLATE_MAX 96
 #define JOB_TENANT_MAX 64
 

@@ -1,7 +1,7 @@
 """Hidden Python tests against a candidate that is hostile: python3 /usr/lib/brood/harness CANDIDATE.py [ENTRY]
 
 stdin: one line that is printed when all tests have passed, then the tests' source. Exit status 0 and that line on stdout:
-every test ran and passed. 1: a test failed (why is on stderr). 2: the candidate's process is gone. 3: the tests themselves
+every test ran and passed, and they have used the candidate. 1: a test failed (why is on stderr). 2: the candidate's process is gone. 3: the tests themselves
 are at fault. Contract: docs/verdicts.md, "Python tests".
 
 Two processes. This one holds the tests, and is never the candidate: it makes itself undumpable, so that a process of the
@@ -10,12 +10,14 @@ the candidate's code. They talk over a socket in which only data is: numbers, st
 returns is rebuilt here from plain types, so there is no foreign __eq__, no exit, no patched builtin and no thread in the
 process that compares. A candidate can end its own process, or this one: then the tests did not pass.
 """
+import ast
 import builtins
 import collections
 import ctypes
 import datetime
 import decimal
 import fractions
+import inspect
 import json
 import os
 import socket
@@ -32,6 +34,9 @@ PR_SET_DUMPABLE = 4
 MODULES = ('math', 'cmath', 'collections', 'itertools', 'functools', 're', 'random', 'string', 'typing', 'heapq', 'bisect',
            'datetime', 'decimal', 'fractions', 'statistics', 'copy', 'json', 'sys', 'os', 'operator', 'hashlib', 'time')
 PLAIN = (type(None), bool, str)
+FACTORIES = {kind.__name__: kind for kind in (int, list, dict, set, str, float, tuple, bool)}
+VIEWS = {type({}.keys()): 'k', type({}.values()): 'v', type({}.items()): 'm'}
+holds_tests = False  # this process: what it hands over must arrive as what it is, or not at all
 
 
 class Uncrossable(TypeError):
@@ -57,11 +62,19 @@ def encode(x, depth=0):
         return str.__str__(x)
     if isinstance(x, (bytes, bytearray)):
         return ['b' if isinstance(x, bytes) else 'y', bytes(x).hex()]
-    if isinstance(x, collections.Counter):
-        return ['C', [[encode(k, down), encode(v, down)] for k, v in dict.items(x)]]
     if isinstance(x, dict):
-        return ['d', [[encode(k, down), encode(v, down)] for k, v in dict.items(x)]]
-    for tag, container in (('l', list), ('t', tuple), ('s', set), ('z', frozenset), ('q', collections.deque)):
+        items = (collections.OrderedDict if isinstance(x, collections.OrderedDict) else dict).items(x)
+        pairs = [[encode(k, down), encode(v, down)] for k, v in items]
+        if isinstance(x, collections.defaultdict) and x.default_factory is not None:
+            for name, factory in FACTORIES.items():
+                if factory is x.default_factory:
+                    return ['e', pairs, name]
+            if holds_tests:
+                raise Uncrossable('a defaultdict of %r is not data' % (x.default_factory,))
+        return ['C' if isinstance(x, collections.Counter) else 'o' if isinstance(x, collections.OrderedDict) else 'd', pairs]
+    if isinstance(x, collections.deque):
+        return ['q', [encode(v, down) for v in collections.deque.__iter__(x)], x.maxlen]
+    for tag, container in (('l', list), ('t', tuple), ('s', set), ('z', frozenset)):
         if isinstance(x, container):
             return [tag, [encode(v, down) for v in container.__iter__(x)]]
     if kind is range:
@@ -76,7 +89,9 @@ def encode(x, depth=0):
         return ['A', x.isoformat()]
     if kind is datetime.timedelta:
         return ['E', x.days, x.seconds, x.microseconds]
-    if hasattr(kind, '__next__') or kind in (type({}.keys()), type({}.values()), type({}.items())):
+    if kind in VIEWS:
+        return [VIEWS[kind], [encode(v, down) for v in x]]
+    if hasattr(kind, '__next__'):
         items = []
         for v in x:
             if len(items) == ITEMS_MAX:
@@ -99,12 +114,22 @@ def decode(x):
         return complex(float.fromhex(x[1]), float.fromhex(x[2]))
     if tag in 'by':
         return (bytes if tag == 'b' else bytearray).fromhex(x[1])
-    if tag in 'dC':
+    if tag in 'dCoe':
         pairs = {decode(k): decode(v) for k, v in x[1]}
-        return pairs if tag == 'd' else collections.Counter(pairs)
-    if tag in 'ltszqg':
+        if tag == 'e':
+            return collections.defaultdict(FACTORIES[x[2]], pairs)
+        return pairs if tag == 'd' else {'C': collections.Counter, 'o': collections.OrderedDict}[tag](pairs)
+    if tag in 'ltszqgkvm':
         items = [decode(v) for v in x[1]]
-        return {'l': list, 't': tuple, 's': set, 'z': frozenset, 'q': collections.deque, 'g': iter}[tag](items)
+        if tag == 'q':
+            return collections.deque(items, x[2])
+        if tag == 'k':
+            return dict.fromkeys(items).keys()
+        if tag == 'v':
+            return dict(enumerate(items)).values()
+        if tag == 'm':
+            return dict(items).items()
+        return {'l': list, 't': tuple, 's': set, 'z': frozenset, 'g': iter}[tag](items)
     if tag == 'r':
         return range(int(x[1]), int(x[2]), int(x[3]))
     if tag == 'D':
@@ -161,10 +186,18 @@ def answer(space, request):
     if what == 'look_up':
         return look_up(space, name)
     args, kwargs = decode(request[2]), decode(request[3])
-    before = [encode(a) for a in args]
-    value = encode(space[name](*args, **kwargs))
-    after = [encode(a) if b != encode(a) else None for a, b in zip(args, before)]
-    return ['value', value, after]
+    before = request[2][1] + [v for _, v in request[3][1]]
+    try:
+        reply = ['value', encode(space[name](*args, **kwargs))]
+    except BaseException as e:
+        reply = raised(e)
+    after = [encode(a) for a in [*args, *kwargs.values()]]  # an iterator may end here: its call is over
+    return reply + [[a if a != b else None for a, b in zip(after, before)]]
+
+
+def raised(e):
+    traceback.print_exc()
+    return ['raised', [[c.__name__ for c in type(e).__mro__], str(e)[:10000]]]
 
 
 def candidate_main(sock, path):
@@ -186,8 +219,7 @@ def candidate_main(sock, path):
         try:
             reply = answer(space, request)
         except BaseException as e:
-            traceback.print_exc()
-            reply = ['raised', [c.__name__ for c in type(e).__mro__], str(e)[:10000]]
+            reply = raised(e) + [[]]
         sys.stdout.flush()
         send(sock, reply)
 
@@ -210,6 +242,7 @@ class Candidate:
     def __init__(self, sock):
         self.sock = sock
         self.failed = 0  # exit status that no `except:` of a test undoes
+        self.uses = 0  # calls, and names that the tests have looked up
 
     def ask(self, request):
         try:
@@ -225,14 +258,15 @@ class Candidate:
         except Uncrossable as e:
             self.failed = 3
             raise Broken('an argument for %s cannot be handed over: %s' % (name, e)) from None
+        self.uses += 1
         reply = self.ask(request)
         try:
+            for mine, changed in zip([*args, *kwargs.values()], reply[2]):
+                if changed is not None:
+                    update(mine, decode(changed))
             if reply[0] == 'value':
-                for mine, changed in zip(args, reply[2]):
-                    if changed is not None:
-                        update(mine, decode(changed))
                 return decode(reply[1])
-            names, text = reply[1], str(reply[2])
+            names, text = reply[1][0], str(reply[1][1])
         except (KeyError, IndexError, TypeError, ValueError, RecursionError, ArithmeticError) as e:
             self.failed = 2
             raise Gone('a broken answer: %r' % e) from None
@@ -250,14 +284,17 @@ class Candidate:
 
 
 def update(mine, changed):
-    """What a function did to its argument is done to the test's own object."""
-    if type(mine) is list and type(changed) is list:
+    """What a function did to its argument is done to the test's own object; what is in it are new objects."""
+    kind = next((k for k in (tuple, list, bytearray, collections.deque, dict, set)
+                 if isinstance(mine, k) and isinstance(changed, k)), None)
+    if kind is tuple:
+        for a, b in zip(mine, changed):
+            update(a, b)
+    elif kind in (list, bytearray):
         mine[:] = changed
-    elif type(mine) in (dict, set) and type(changed) is type(mine):
+    elif kind is not None:
         mine.clear()
-        mine.update(changed)
-    elif type(mine) is bytearray and type(changed) is bytearray:
-        mine[:] = changed
+        (mine.extend if kind is collections.deque else mine.update)(changed)
 
 
 def rebuilt(names, text):
@@ -278,7 +315,36 @@ class Space(dict):
     def __missing__(self, name):
         if hasattr(builtins, name):
             raise KeyError(name)
-        return self.candidate.look_up(name)
+        value = self.candidate.look_up(name)
+        self.candidate.uses += 1
+        return value
+
+
+def call_test(function, name, *args):
+    try:
+        inspect.signature(function).bind(*args)
+    except TypeError:
+        raise Broken('%s takes arguments, and there are no fixtures' % name) from None
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise Broken('%s is no plain function' % name)
+    function(*args)
+
+
+def run_functions(space, tree):
+    """Tests as pytest finds them. Those that the tests themselves name anywhere are theirs to call."""
+    named = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    for name, value in list(space.items()):
+        if name in named or getattr(value, '__module__', None) != space['__name__']:
+            continue
+        if isinstance(value, types.FunctionType) and name.startswith('test'):
+            call_test(value, name)
+        elif isinstance(value, type) and name.startswith('Test') and not issubclass(value, unittest.TestCase):
+            for method in dir(value):
+                if method.startswith('test') and callable(getattr(value, method)):
+                    mine = value()
+                    getattr(mine, 'setup_method', bool)()
+                    call_test(getattr(mine, method), '%s.%s' % (name, method))
+                    getattr(mine, 'teardown_method', bool)()
 
 
 def run_unittests(space):
@@ -294,15 +360,22 @@ def run_unittests(space):
 def run_tests(source, entry, candidate):
     space = Space(candidate)
     try:
-        code = compile(source, 'tests', 'exec', dont_inherit=True)
-    except SyntaxError:
+        tree = ast.parse(source, 'tests')
+        code = compile(tree, 'tests', 'exec', dont_inherit=True)
+    except (SyntaxError, ValueError):
         traceback.print_exc()
         return 3
     try:
         exec(code, space)
         if 'check' in space and entry:
             space['check'](candidate.look_up(entry))
-        return 0 if run_unittests(space) else 1
+        run_functions(space, tree)
+        if not run_unittests(space):
+            return 1
+        if candidate.uses == 0:
+            raise Broken('no test has used the candidate%s' % (
+                '; check(candidate) is called only with an ENTRY' if 'check' in space and not entry else ''))
+        return 0
     except Gone as e:
         print('harness: the candidate is gone: %s' % e, file=sys.stderr)
         return 2
@@ -315,6 +388,7 @@ def run_tests(source, entry, candidate):
 
 
 def main():
+    global holds_tests
     if ctypes.CDLL(None).prctl(PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 or len(sys.argv) not in (2, 3):
         return 3
     mine, theirs = socket.socketpair()
@@ -327,6 +401,7 @@ def main():
             traceback.print_exc()
         finally:
             os._exit(1)
+    holds_tests = True
     theirs.close()
     text = sys.stdin.read()
     done, _, source = text.partition('\n')

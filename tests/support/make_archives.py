@@ -18,6 +18,7 @@ import zipfile
 
 out = sys.argv[1]
 BIG = 4 << 30
+DUMPDIR = b'D'  # of GNU tar: a folder with a body
 
 
 def zstd_block(kind, size, data, last):
@@ -201,9 +202,14 @@ with zipfile.ZipFile(path('up.zip'), 'w') as z:
 note('up.zip', 'invalid holds ".."')
 
 # ---- maxima (of the test: 200 entries, 1 MiB a file, 2 MiB in all, 1000 bytes of path) ----
-tar('many.tar', [info(f'n{i}') for i in range(201)], 'too_large more than 200 files and folders')
+tar('many.tar', [info(f'n{i}') for i in range(201)], 'too_large more than 200 entries')
 tar('most.tar', [info(f'n{i:03}') for i in range(200)], 'ok ' + ' '.join(f'f:n{i:03}:644:' for i in range(200)))
 tar('implied.tar', [info('/'.join('d' * 201)), ], 'too_large more than 200 files and folders')
+tar('same_folder.tar', [info('d', tarfile.DIRTYPE)] * 201, 'too_large more than 200 entries')
+tar('work_folder.tar', [info('./', tarfile.DIRTYPE)] * 201, 'too_large more than 200 entries')
+with open(path('large_folder.tar'), 'wb') as f:
+    f.write(info('d', DUMPDIR, size=8 << 30).tobuf(tarfile.GNU_FORMAT))
+note('large_folder.tar', 'too_large a file may have 1048576')
 tar('large.tar', [(info('a'), b'x' * ((1 << 20) + 1))], 'too_large a file may have 1048576')
 tar('largest.tar', [(info('a'), b'x' * (1 << 20)), (info('b'), b'y' * (1 << 20))],
     f'ok f:a:644:@{1 << 20}:{ord("x") << 20} f:b:644:@{1 << 20}:{ord("y") << 20}')
@@ -252,6 +258,15 @@ sparse = info('s', size=512)
 sparse.pax_headers = {'GNU.sparse.major': '0', 'GNU.sparse.minor': '0', 'GNU.sparse.size': str(BIG),
                       'GNU.sparse.numblocks': '0'}
 tar('bomb_sparse.tar', [(sparse, bytes(512))], 'too_large a file may have 1048576', tarfile.PAX_FORMAT)
+# a body of 4 GiB behind a header that says two sizes: GNU's real size is the one that is told
+for name in ('folder', 'work'):
+    block = bytearray(info('./' if name == 'work' else 'd', DUMPDIR, size=BIG).tobuf(tarfile.GNU_FORMAT))
+    block[483:495] = b'00000000001\0'
+    block[148:156] = b'%06o\0 ' % (sum(block[:148]) + 8 * 32 + sum(block[156:]))
+    with open(path(f'bomb_{name}.tar.zst'), 'wb') as f:
+        f.write(b'\x28\xb5\x2f\xfd\x00\x50' + zstd_block(0, 512, block, 0))
+        f.write(zstd_block(1, 1 << 17, b'\0', 0) * (BIG >> 17) + zstd_block(0, 1024, bytes(1024), 1))
+    note(f'bomb_{name}.tar.zst', 'too_large what it unpacks to is more than')
 with open(path('nested.tar.gz'), 'wb') as f:
     f.write(gzip.compress(gzip.compress(open(path('tar.tar'), 'rb').read())))
 note('nested.tar.gz', 'invalid damaged')

@@ -27,7 +27,9 @@ static void sh(const char *script)
 
 static void set_up(void)
 {
-    (void)snprintf(dir, sizeof dir, "/tmp/brood-checkout-XXXXXX");
+    /* 50000 files are quick in memory */
+    (void)snprintf(dir, sizeof dir, "%s/brood-checkout-XXXXXX",
+                   access("/dev/shm", W_OK) == 0 ? "/dev/shm" : "/tmp");
     cr_assert_not_null(mkdtemp(dir));
 }
 
@@ -84,7 +86,7 @@ Test(checkout, what_git_sees)
     sh(REPOSITORY
        "; echo gone > gone; git add gone; rm gone; chmod 600 a.txt; echo changed >> sub/b.txt");
     expect("", NULL, 0, true,
-           "100644 .gitignore\n100644 a.txt\n120777 dirlink\n120777 link\n100644 new.txt\n100755 "
+           "100644 .gitignore\n100644 a.txt\n120777 dirlink\n100644 new.txt\n100755 "
            "run.sh\n"
            "100644 sub/b.txt\n");
     expect("/sub", NULL, 0, true, "100644 b.txt\n");
@@ -98,8 +100,8 @@ Test(checkout, includes_bring_back_what_is_ignored)
     sh(REPOSITORY);
     static const char *const globs[] = { "build/", "**/*.log", "a.txt", ".git/**" };
     expect("", globs, 4, true,
-           "100644 .gitignore\n100644 a.txt\n100644 build/out/o\n120777 dirlink\n120777 "
-           "link\n100644 new.txt\n"
+           "100644 .gitignore\n100644 a.txt\n100644 build/out/o\n120777 dirlink\n"
+           "100644 new.txt\n"
            "100755 run.sh\n100644 sub/b.txt\n100644 sub/x.log\n");
 }
 
@@ -198,4 +200,56 @@ Test(checkout, depth_at_the_maximum_and_one_above)
     sh("mv d e; mkdir d; mv e d/e");
     cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), -ERR_TOO_LARGE);
     cr_assert(strstr(err.text, "nested deeper than 128"));
+}
+
+/* What the worker unpacks is what is taken: worker/job_archive.h. */
+Test(checkout, links_that_leave_are_left_out_and_named)
+{
+    sh("mkdir -p d/e; ln -s ../../x d/e/in; ln -s ../../../x d/e/up; ln -s /etc/passwd abs; "
+       "ln -s d/../.. back; echo 1 > x");
+    expect("", NULL, 0, false, "120777 d/e/in\n100644 x\n");
+    struct checkout c;
+    struct err err = { 0 };
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0, "%s", err.text);
+    cr_assert_eq(c.n_left_out, 3);
+    cr_expect_str_eq(c.left_out[0], "abs: a link to an absolute path");
+    cr_expect_str_eq(c.left_out[1], "back: a link with \"..\" behind a name");
+    cr_expect_str_eq(c.left_out[2], "d/e/up: a link that leaves the work folder");
+    cr_expect_eq(c.size_bytes, 2 + strlen("../../x"));
+    checkout_done(&c);
+    sh("i=0; while [ $i -lt 20 ]; do ln -s / l$i; i=$((i+1)); done");
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0, "%s", err.text);
+    cr_expect_eq(c.n_left_out, 23);
+    checkout_done(&c);
+}
+
+static void expect_too_large(const char *words)
+{
+    struct checkout c;
+    struct err err = { 0 };
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), -ERR_TOO_LARGE);
+    cr_expect(strstr(err.text, words), "%s", err.text);
+}
+
+Test(checkout, the_workers_maxima)
+{
+    struct checkout c;
+    struct err err = { 0 };
+    sh("truncate -s 256M all");
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0, "%s", err.text);
+    checkout_done(&c);
+    sh("echo 1 > one");
+    expect_too_large("the checkout has 257 MiB; at most 256");
+    sh("rm all one");
+    /* 200 + 1 + 199 bytes, then one more */
+    sh("d=$(printf '%0200d' 0); mkdir $d; echo 1 > $d/$(printf '%0199d' 0)");
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0, "%s", err.text);
+    checkout_done(&c);
+    sh("cd 0*; mv 0* $(printf '%0200d' 0)");
+    expect_too_large(": a path of more than 400 bytes");
+    sh("rm -r 0*; mkdir d; cd d; seq 49999 | xargs touch"); /* and their folder: 50000 */
+    cr_assert_eq(checkout_list(dir, NULL, 0, &c, &err), 0, "%s", err.text);
+    checkout_done(&c);
+    sh("touch one");
+    expect_too_large("more than 50000 files and folders");
 }

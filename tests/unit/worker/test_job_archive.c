@@ -132,7 +132,10 @@ Test(job_archive, maxima)
         "seq 50000 | tar -czf ../most.tgz -T -");
     run("head -c 1000000 /dev/zero > m && for i in $(seq 300); do ln m h$i; done && "
         "tar -czf links.tgz m h*");
+    run("python3 -c \"import sys, tarfile\nt = tarfile.TarInfo('d')\nt.type = tarfile.DIRTYPE\n"
+        "sys.stdout.buffer.write(t.tobuf() * 60000 + bytes(1024))\" | zstd -q -o again.tzst");
     refused("over.tzst", ERR_TOO_LARGE, "");
+    refused("again.tzst", ERR_TOO_LARGE, "more than 50000 entries");
     refused("many.tgz", ERR_TOO_LARGE, "");
     refused("links.tgz", ERR_TOO_LARGE, "bytes in all");
     struct job_archive a = load("most.tgz");

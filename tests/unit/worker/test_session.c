@@ -568,10 +568,14 @@ Test(session, broken_protocol, .timeout = 60)
     expect_fault(script_agent_error, -ERR_PROTOCOL, "run: no cgroup? left");
 }
 
-static void script_files_do_not_fit(struct fake_guest *g, void *arg)
+static bool refuses_command; /* and not the files */
+
+static void script_do_not_fit(struct fake_guest *g, void *arg)
 {
     (void)arg;
-    if (guest_ready(g)) {
+    struct frame f;
+    if (guest_ready(g) && (!refuses_command || (guest_started(g) && guest_exit(g, 0) &&
+                                                guest_recv_type(g, FRAME_RUN, &f)))) {
         guest_GuestError m = { .user_fault = true, .what = "file", .text = "no space" };
         (void)guest_send(g, FRAME_ERROR, guest_GuestError_fields, &m);
         sleep_ms(500);
@@ -592,10 +596,15 @@ static void script_exec_error(struct fake_guest *g, void *arg)
 Test(session, faults_of_the_job, .timeout = 20)
 {
     struct played p;
-    play(&p, ECHO, script_files_do_not_fit);
-    cr_assert_eq(p.rc, 0, "%s", p.err.text);
-    cr_assert_eq(p.result.verdict, VERDICT_DISK_LIMIT, "%s", p.result.reason);
-    played_done(&p);
+    const char *setup = "{\"template\":\"t\",\"setup\":[\"x\"],\"command\":[\"y\"]}";
+    for (int i = 0; i < 2; i++) {
+        refuses_command = i == 1;
+        play(&p, setup, script_do_not_fit);
+        cr_assert_eq(p.rc, 0, "%s", p.err.text);
+        cr_assert_eq(p.result.verdict, VERDICT_DISK_LIMIT, "%s", p.result.reason);
+        cr_assert_eq(p.result.setup.present, refuses_command);
+        played_done(&p);
+    }
     play(&p, ECHO, script_exec_error);
     cr_assert_eq(p.rc, 0, "%s", p.err.text);
     cr_assert_eq(p.result.verdict, VERDICT_RUNTIME_ERROR, "%s", p.result.reason);
