@@ -29,10 +29,11 @@ static struct object_store *store;
 static struct pending *p;
 static char home[48];
 
-static void shell(const char *format)
+/* In the home. */
+static void shell(const char *command)
 {
     char line[256];
-    (void)snprintf(line, sizeof line, format, home, home, home);
+    (void)snprintf(line, sizeof line, "cd %s && %s", home, command);
     cr_assert_eq(system(line), 0, "%s", line);
 }
 
@@ -47,7 +48,7 @@ static void set_up(void)
     config.worker_spool_mib = 1;
     (void)snprintf(o.dir, sizeof o.dir, "%s/objects", home);
     OK(object_store_open(&store, &o, &err));
-    shell("mv %s/objects %s/away && printf x > %s/objects"); /* the store is away */
+    shell("mv objects away && printf x > objects"); /* the store is away */
     OK(pending_start(&config, store, &p, &err));
 }
 
@@ -56,7 +57,7 @@ static void tear_down(void)
     pending_stop(p);
     object_store_free(store);
     fixture_close(&f);
-    shell("rm -rf -- %s");
+    shell("cd / && rm -rf -- \"$OLDPWD\"");
 }
 
 TestSuite(pending, .init = set_up, .fini = tear_down, .timeout = 120);
@@ -152,7 +153,7 @@ Test(pending, artifacts_wait_for_the_store)
     sleep_ms(1500); /* it is offered, and refused */
     cr_assert(waits(row.job_id));
     cr_assert_eq(fixture_number(&f, PENDING), 1);
-    shell("rm %s/objects && mv %s/away %s/objects");
+    shell("rm objects && mv away objects");
     await(STORED, 1);
     await_gone(row.job_id);
     OK(object_id_parse(&id, HELLO_SHA, &err));
@@ -167,7 +168,7 @@ Test(pending, the_store_is_back_before_the_result_commits)
     struct dispatch_row row;
     begin(&row);
     keep(row.job_id);
-    shell("rm %s/objects && mv %s/away %s/objects");
+    shell("rm objects && mv away objects");
     sleep_ms(2500);
     cr_assert(waits(row.job_id));
     end(&row);
@@ -185,7 +186,7 @@ Test(pending, the_next_worker_goes_on)
     pending_stop(p);
     p = NULL;
     end(&row);
-    shell("rm %s/objects && mv %s/away %s/objects");
+    shell("rm objects && mv away objects");
     PQclear(PQexec(f.pg.conn, "DELETE FROM artifacts"));
     OK(pending_start(&config, store, &p, &err));
     await_gone(row.job_id);
@@ -240,7 +241,7 @@ Test(pending, a_silent_store_is_waited_for_once)
         cr_assert_eq(silent_s3_asked(fd), i == 0, "job %d", i);
     }
     cr_assert(pending_away(p));
-    shell("rm %s/objects && mv %s/away %s/objects");
+    shell("rm objects && mv away objects");
     for (int64_t until = mono_ms() + WAIT_MS; pending_away(p) && mono_ms() < until; sleep_ms(20)) {
     }
     struct id next = id_new();
