@@ -70,7 +70,7 @@ static int add_folder(struct buf *b, const char *branch, struct err *err)
 int artifacts_out_add(struct artifacts_out *o, const char *branch, const struct artifact *a,
                       struct err *err)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, OUT_PATH_BYTES_MAX);
     int rc = add_folder(&b, branch, err);
     rc = rc < 0 ? rc : buf_add(&b, a->path, a->path_len, err);

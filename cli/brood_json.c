@@ -241,7 +241,7 @@ int brood_json_read(const char *dir, struct brood_json *ret_b, struct err *err)
     if (snprintf(path, sizeof path, "%s/brood.json", dir) >= (int)sizeof path) {
         return err_set(err, ERR_INVALID, "brood.json: the folder's path is too long");
     }
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, BROOD_JSON_BYTES_MAX + 1);
     int rc = buf_read_file(&b, path, err);
     if (rc == -ERR_NOT_FOUND) {

@@ -392,7 +392,7 @@ static int list(const char *dir, const struct filter *includes, struct checkout 
                    ? err_set(err, ERR_NOT_FOUND, "%s: no such folder", dir)
                    : err_sys(err, "open %s", dir);
     }
-    cleanup_buf struct buf paths;
+    cleanup_buf struct buf paths = { 0 };
     buf_init(&paths, CHECKOUT_LIST_BYTES_MAX);
     int rc = ruled_by_git(dir) ? ask_git(dir, &paths, err) : 0;
     if (rc == 0) {

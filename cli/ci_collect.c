@@ -199,7 +199,7 @@ static int fetch_one(void *ctx, const struct artifact_row *row, struct err *err)
     c->bytes += a->size;
     struct err why;
     cleanup_close int fd = -1;
-    cleanup_buf struct buf data;
+    cleanup_buf struct buf data = { 0 };
     buf_init(&data, REPORT_INPUT_BYTES_MAX);
     int rc = open_report(f, a, &fd, &why);
     if (rc < 0) {

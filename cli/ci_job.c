@@ -103,7 +103,7 @@ static int put_shard(const struct brood_json *plan, const struct ci_deal *deal, 
     json_t *command = json_array(), *args = json_array();
     (void)json_object_set_new(o, "args", args);
     for (int i = 0; rc >= 0 && i < plan->test.n; i++) {
-        cleanup_buf struct buf word;
+        cleanup_buf struct buf word = { 0 };
         buf_init(&word, 4 * BROOD_JSON_LINE_BYTES_MAX);
         rc = shard_expand(&where, plan->test.items[i], &word, err);
         rc = rc < 0 ? rc : put_string(command, word.data ? word.data : "", "test", err);

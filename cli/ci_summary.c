@@ -268,7 +268,7 @@ static int write_file(const char *path, const struct buf *b, struct err *err)
 int ci_summary_write(const struct ci_collect *c, const char *junit, const char *ctrf,
                      struct err *err)
 {
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     buf_init(&out, REPORT_OUTPUT_BYTES_MAX);
     int rc = 0;
     if (junit) {

@@ -49,7 +49,7 @@ static void progress(enum job_state state, int64_t started_ms, int *last_state, 
 
 int ci_wait(struct ci_wait *w, struct result_row *ret_row, struct err *err)
 {
-    cleanup_buf struct buf piece;
+    cleanup_buf struct buf piece = { 0 };
     buf_init(&piece, PIECE_BYTES_MAX);
     char cursor[40] = "0";
     bool log_open = w->outs != NULL;

@@ -85,7 +85,7 @@ static int read_plan(struct ci *c, struct err *err)
 
 static int read_timings(const char *path, struct report **ret_past, struct err *err)
 {
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     buf_init(&text, REPORT_INPUT_BYTES_MAX);
     int rc = buf_read_file(&text, path, err);
     rc = rc < 0 ? rc

@@ -138,7 +138,7 @@ static int read_stdin(struct opts *o, struct err *err)
     if (!o->stdin_file) {
         return 0;
     }
-    cleanup_buf struct buf data;
+    cleanup_buf struct buf data = { 0 };
     buf_init(&data, JOB_STDIN_BYTES_MAX);
     int rc = strcmp(o->stdin_file, "-") == 0 ? buf_read_fd(&data, 0, err)
                                              : buf_read_file(&data, o->stdin_file, err);
@@ -207,7 +207,7 @@ static void emit(struct session *s, int stream, const char *data, size_t len)
  */
 static int follow(struct session *s, struct result_row *ret_row, struct err *err)
 {
-    cleanup_buf struct buf piece;
+    cleanup_buf struct buf piece = { 0 };
     buf_init(&piece, RUN_PIECE_BYTES_MAX);
     char cursor[40] = "0";
     bool log_open = true;

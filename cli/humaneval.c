@@ -66,11 +66,11 @@ int humaneval_job(const json_t *task, const char *completion, int sample, const 
     if (!identifier(entry)) {
         return err_set(err, ERR_INVALID, "entry_point: must be a Python name");
     }
-    cleanup_buf struct buf program;
+    cleanup_buf struct buf program = { 0 };
     buf_init(&program, 3 * HUMANEVAL_LINE_MAX);
     rc = o->replace_body ? buf_addf(&program, err, "%s    %s\n", prompt, o->replace_body)
                          : buf_addf(&program, err, "%s%s", prompt, solution);
-    cleanup_buf struct buf tests;
+    cleanup_buf struct buf tests = { 0 };
     buf_init(&tests, 3 * HUMANEVAL_LINE_MAX);
     if (rc < 0 || (rc = buf_addf(&tests, err, "%s\n%s\n", token, test)) < 0) {
         return rc;

@@ -84,7 +84,7 @@ int jobargs_file(json_t *files, const char *text, struct err *err)
     if (rc < 0) {
         return rc;
     }
-    cleanup_buf struct buf content;
+    cleanup_buf struct buf content = { 0 };
     buf_init(&content, JOB_FILE_BYTES_MAX);
     if ((rc = buf_read_file(&content, from, err)) < 0) {
         return err_prefix(err, "--file");

@@ -46,7 +46,7 @@ int manifest_read(const struct config *c, const char *name, struct template_info
 {
     char path[CONFIG_STR_MAX * 2];
     (void)snprintf(path, sizeof path, "%s/templates/%.255s/current/manifest.json", c->home, name);
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     buf_init(&text, MANIFEST_BYTES_MAX);
     int rc = buf_read_file(&text, path, err);
     if (rc < 0) {

@@ -95,7 +95,7 @@ int kept_read_manifest(const char *home, const char *id, struct kept_manifest *r
 {
     char path[TEMPLATE_PATH_MAX], sum[KEPT_ID_TEXT];
     assert(kept_id_ok(id));
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, MANIFEST_BYTES_MAX);
     (void)snprintf(path, sizeof path, "%s/kept/%s/manifest.json", home, id);
     int rc = buf_read_file(&b, path, err);

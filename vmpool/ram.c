@@ -320,7 +320,7 @@ int ram_store(const char *dir, int ram_fd, int state_fd, struct manifest *manife
 int ram_read_manifest(const char *dir, struct manifest *ret_manifest, struct err *err)
 {
     char path[TEMPLATE_PATH_MAX];
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, MANIFEST_BYTES_MAX);
     (void)snprintf(path, sizeof path, "%s/manifest.json", dir);
     int rc = buf_read_file(&b, path, err);

@@ -81,7 +81,7 @@ int template_current(const char *home, const char *name, char ret_digest[TEMPLAT
 
 static int read_json(const char *path, json_t **ret, struct err *err)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, MANIFEST_BYTES_MAX);
     int rc = buf_read_file(&b, path, err);
     if (rc < 0) {

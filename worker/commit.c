@@ -331,7 +331,7 @@ static void consume(struct committer *c, int n)
 /* The index-th record as an entry, or NULL when the disk has lost it. */
 static struct commit_entry *from_spool(struct committer *c, int index)
 {
-    cleanup_buf struct buf record;
+    cleanup_buf struct buf record = { 0 };
     struct commit_entry *e = NULL;
     struct err err;
     buf_init(&record, SPOOL_RECORD_MAX + 1);

@@ -311,7 +311,7 @@ static int find_lost(struct help *h, int64_t now_ms)
 enum help_end help_turn(struct help *h, help_room room, void *user, int *ret_node)
 {
     struct help_ticket any = { .attempt = h->claim->attempt };
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err = { 0 };
     int64_t now_ms = mono_ms();
     int tries;

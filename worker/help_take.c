@@ -143,7 +143,7 @@ static void hand_in(struct slot *s, const struct help_ticket *t, struct job_resu
                     const struct manifest *artifacts, int rc, const struct err *why)
 {
     struct err err = { 0 };
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, RESULT_BYTES_MAX);
     rc = rc < 0 ? buf_add_str(&b, why->text, &err) : branch_bytes_write(r, artifacts, &b, &err);
     if (rc < 0) {

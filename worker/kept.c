@@ -144,7 +144,7 @@ static int take_text(const json_t *root, const char *key, char *out, size_t room
 static int read_facts(const struct kept *k, const char *id, struct facts *f, struct err *err)
 {
     char path[PATH_BYTES];
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     json_error_t je;
     buf_init(&b, MANIFEST_BYTES_MAX);
     path_of(k, id, "manifest.json", path);

@@ -94,7 +94,7 @@ static int64_t read_record(int fd, int64_t at, int64_t size, struct head *ret_he
  * stay in the file, so that one may be opened which has more. */
 static void fill(struct spool *s)
 {
-    cleanup_buf struct buf payload;
+    cleanup_buf struct buf payload = { 0 };
     buf_init(&payload, SPOOL_RECORD_MAX + 1);
     while (s->n < SPOOL_RECORDS_MAX && s->known < s->bytes) {
         struct head h;
@@ -114,7 +114,7 @@ static void fill(struct spool *s)
 static int recover(struct spool *s, struct err *err)
 {
     struct stat st;
-    cleanup_buf struct buf payload;
+    cleanup_buf struct buf payload = { 0 };
     buf_init(&payload, SPOOL_RECORD_MAX + 1);
     if (fstat(s->fd, &st) < 0) {
         return err_sys(err, "spool %s", s->path);
@@ -173,7 +173,7 @@ static void adopt(struct spool *s, const char *dir)
         if (open_file(dir, i, false, &fd, path, &err) != 1 || fstat(fd, &st) < 0) {
             continue;
         }
-        cleanup_buf struct buf payload;
+        cleanup_buf struct buf payload = { 0 };
         buf_init(&payload, SPOOL_RECORD_MAX + 1);
         struct head h;
         int64_t at = 0, len;

@@ -254,7 +254,7 @@ static int read_file(struct manifest *m, const json_t *v, struct err *err)
 
 static int read_unmatched(struct manifest *m, const json_t *list, struct err *err)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, MANIFEST_JSON_BYTES_MAX);
     for (size_t i = 0; i < json_array_size(list); i++) {
         const json_t *v = json_array_get(list, i);

@@ -503,7 +503,7 @@ static int parse(struct junit *j, const char *data, size_t len, struct err *err)
     XML_SetElementHandler(j->parser, on_start, on_end);
     XML_SetCharacterDataHandler(j->parser, on_text);
     XML_SetStartDoctypeDeclHandler(j->parser, on_doctype);
-    cleanup_buf struct buf filtered;
+    cleanup_buf struct buf filtered = { 0 };
     buf_init(&filtered, 3 * len + 1);
     const char *from;
     size_t n;

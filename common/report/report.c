@@ -255,7 +255,7 @@ int report_prefix_suites(struct report *r, size_t first, struct report_slice pre
     for (size_t i = first; i < r->n_cases; i++) {
         struct report_case *c = &r->cases[i];
         if (before != c->suite) {
-            cleanup_buf struct buf joined;
+            cleanup_buf struct buf joined = { 0 };
             buf_init(&joined, 2 * REPORT_NAME_BYTES_MAX + 8);
             before = c->suite;
             size_t keep = prefix.n < REPORT_NAME_BYTES_MAX ? prefix.n : REPORT_NAME_BYTES_MAX;

@@ -35,7 +35,7 @@ static bool may_try_again(const struct commit_item *item)
 
 int commit_again_send(struct pg *pg, struct commit_item *const *items, int n, struct err *err)
 {
-    cleanup_buf struct buf ids, attempts;
+    cleanup_buf struct buf ids = { 0 }, attempts = { 0 };
     size_t max = (size_t)n * (ID_TEXT_BYTES + 12) + 4;
     buf_init(&ids, max);
     buf_init(&attempts, max);

@@ -177,7 +177,7 @@ int store_cancel_marked(struct pg *pg, const struct id *ids, int n, int max, str
                         err);
     }
     assert(n > 0 && n <= QUEUE_DROP_MAX);
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     buf_init(&text, (size_t)QUEUE_DROP_MAX * (ID_TEXT_BYTES + 1));
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {

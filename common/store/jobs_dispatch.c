@@ -162,7 +162,7 @@ int store_dispatch(struct pg *pg, const struct dispatch_want *wants, int n_wants
     static const struct statement *const all[] = { &stmt_begin, &stmt_async_commit, &dispatch,
                                                    &stmt_commit };
     const int n_all = sizeof all / sizeof all[0];
-    cleanup_buf struct buf tenants, priorities, counts, starts;
+    cleanup_buf struct buf tenants = { 0 }, priorities = { 0 }, counts = { 0 }, starts = { 0 };
     struct buf *const text[WANT_COLUMNS] = { &tenants, &priorities, &counts, &starts };
     for (int k = 0; k < WANT_COLUMNS; k++) {
         buf_init(text[k], (size_t)DISPATCH_WANTS_MAX * (JOB_TENANT_MAX + 2));
@@ -203,7 +203,7 @@ int store_requeue_lost(struct pg *pg, int64_t age_ms, const char *const *keep_id
     if (rc < 0) {
         return rc;
     }
-    cleanup_buf struct buf keep;
+    cleanup_buf struct buf keep = { 0 };
     buf_init(&keep, 64u << 20);
     rc = buf_add_str(&keep, "{", err);
     for (int i = 0; i < n_keep && rc == 0; i++) {

@@ -128,7 +128,7 @@ static int complete_text(const struct upload *u, struct buf *b, struct err *err)
  * may be lost on its way: the upload is then complete and its id unknown. */
 static int complete(struct upload *u, const struct object_id *id, struct err *err)
 {
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     buf_init(&text, COMPLETE_MAX);
     int rc = complete_text(u, &text, err), attempt = 0;
     if (rc < 0) {

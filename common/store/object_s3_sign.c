@@ -98,7 +98,7 @@ int s3_presign_get(const struct s3_presign *in, char out[OBJECT_URL_MAX], struct
     char stamp[32], scope[128], path[3 * 1024], hash[OBJECT_HEX + 1];
     (void)strftime(stamp, sizeof stamp, "%Y%m%dT%H%M%SZ", &tm);
     (void)snprintf(scope, sizeof scope, "%.8s/%s/s3/aws4_request", stamp, in->region);
-    cleanup_buf struct buf query, text;
+    cleanup_buf struct buf query = { 0 }, text = { 0 };
     buf_init(&query, SIGN_TEXT_MAX);
     buf_init(&text, SIGN_TEXT_MAX);
     int rc = s3_encode(in->path, true, path, sizeof path, err);

@@ -137,7 +137,7 @@ int queue_cancel(struct queue *q, const struct id *ids, int n, struct id *ret_dr
                  struct err *err)
 {
     assert(n > 0 && n <= QUEUE_DROP_MAX);
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     buf_init(&text, (size_t)QUEUE_DROP_MAX * (ID_TEXT_BYTES + 1));
     int rc = 0;
     for (int i = 0; i < n && rc == 0; i++) {

@@ -103,7 +103,7 @@ int store_objects_wanted(struct pg *pg, const char *const *digests, int n, bool 
                          struct err *err)
 {
     assert(n > 0 && n <= WANTED_MAX);
-    cleanup_buf struct buf list;
+    cleanup_buf struct buf list = { 0 };
     buf_init(&list, WANTED_MAX * (SHA256_HEX + 1));
     int rc = pg_ensure(pg, err);
     for (int i = 0; i < n && rc >= 0; i++) {

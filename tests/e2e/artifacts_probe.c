@@ -35,7 +35,7 @@ static int run(int argc, char **argv, struct artifact_set *set, struct err *err)
 {
     struct frame_parser parser;
     struct outq out;
-    cleanup_buf struct buf globs;
+    cleanup_buf struct buf globs = { 0 };
     int rc = 0;
     buf_init(&globs, GLOBS_BYTES_MAX);
     for (int i = 7; i < argc && rc == 0; i++) {

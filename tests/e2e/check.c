@@ -213,7 +213,7 @@ static void check_stream_rules(struct checking *c, const json_t *want, const str
                 differs(c, "is (%zu bytes) %s", b->len, shown);
             }
         } else if (strcmp(rule, "base64") == 0) {
-            cleanup_buf struct buf bytes;
+            cleanup_buf struct buf bytes = { 0 };
             buf_init(&bytes, E2E_OUT_MAX);
             decode(v, &bytes);
             if (b->len != bytes.len || memcmp(b->data, bytes.data, b->len) != 0) {
@@ -254,7 +254,7 @@ static void check_stream_rules(struct checking *c, const json_t *want, const str
 static void check_stream(struct checking *c, const json_t *want, const json_t *run,
                          const char *stream)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     e2e_output(run, stream, &b);
     if (json_is_string(want)) {
         json_t *is = json_pack("{s:O}", "is", want);
@@ -327,7 +327,7 @@ int case_check_relation(const json_t *case_, const json_t *results, struct buf *
     size_t n = json_array_size(results);
     for (size_t i = 0; i < n; i++) {
         for (size_t j = i + 1; j < n; j++) {
-            cleanup_buf struct buf a, b;
+            cleanup_buf struct buf a = { 0 }, b = { 0 };
             e2e_output(json_array_get(results, i), "stdout", &a);
             e2e_output(json_array_get(results, j), "stdout", &b);
             bool equal =
@@ -351,7 +351,7 @@ static json_t *repeated(const json_t *v)
     if (!json_is_string(what) || !json_is_integer(times)) {
         return NULL;
     }
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 16u << 20);
     for (json_int_t i = 0; i < json_integer_value(times); i++) {
@@ -390,7 +390,7 @@ static void join_lines(json_t *v)
         if (!joins || !json_is_array(item)) {
             continue;
         }
-        cleanup_buf struct buf b;
+        cleanup_buf struct buf b = { 0 };
         struct err err;
         buf_init(&b, 16u << 20);
         for (size_t i = 0; i < json_array_size(item); i++) {

@@ -132,7 +132,7 @@ static bool has_open_below(const char *pid, const char *dir)
 static bool is_ours(const char *pid)
 {
     const struct config *c = e2e_config();
-    cleanup_buf struct buf line, env;
+    cleanup_buf struct buf line = { 0 }, env = { 0 };
     buf_init(&line, 1u << 20);
     buf_init(&env, 1u << 20);
     read_proc(pid, "cmdline", &line);
@@ -149,7 +149,7 @@ static bool is_ours(const char *pid)
 /* comm is cut at 15 bytes and can be changed; the program's file name is tried as well. */
 static bool is_named(const char *pid, const char *name)
 {
-    cleanup_buf struct buf comm;
+    cleanup_buf struct buf comm = { 0 };
     buf_init(&comm, 4096);
     read_proc(pid, "comm", &comm);
     char path[300], exe[4096] = "";
@@ -165,7 +165,7 @@ static bool is_named(const char *pid, const char *name)
 
 static bool is_zombie(const char *pid)
 {
-    cleanup_buf struct buf stat;
+    cleanup_buf struct buf stat = { 0 };
     buf_init(&stat, 65536);
     read_proc(pid, "stat", &stat);
     const char *end = stat.len ? strrchr(stat.data, ')') : NULL;

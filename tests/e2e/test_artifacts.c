@@ -204,7 +204,7 @@ Test(artifacts, of_branches_are_in_folders_of_their_names)
 static char *base64_of(const char *name)
 {
     char path[80];
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 1 << 20);
     (void)snprintf(path, sizeof path, "%s/%s", dir, name);

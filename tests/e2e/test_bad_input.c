@@ -42,7 +42,7 @@ static void refused(const char *line, const char *const *names)
 
 Test(bad_input, malformed_line_37)
 {
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     struct err err;
     buf_init(&text, 1u << 20);
     for (int i = 1; i <= 40; i++) {
@@ -110,7 +110,7 @@ Test(bad_input, template_field_and_limits)
 
 Test(bad_input, a_file_over_the_maximum)
 {
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     struct err err;
     buf_init(&text, JOB_FILE_BYTES_MAX + 4096);
     cr_assert_eq(buf_add_str(&text,

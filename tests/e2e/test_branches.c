@@ -80,7 +80,7 @@ static json_int_t number(const json_t *v, const char *path)
 static void verdict_is(const json_t *result, const char *name, const char *want)
 {
     const json_t *b = name ? branch(result, name) : result;
-    cleanup_buf struct buf err_out;
+    cleanup_buf struct buf err_out = { 0 };
     e2e_output(b, "stderr", &err_out);
     cr_expect_str_eq(e2e_verdict(b), want, "%s: %s, should be %s: %s; stderr: %.400s",
                      name ? name : "the job", e2e_verdict(b), want,
@@ -89,7 +89,7 @@ static void verdict_is(const json_t *result, const char *name, const char *want)
 
 static void printed(const json_t *result, const char *name, const char *want)
 {
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     e2e_output(branch(result, name), "stdout", &out);
     cr_expect(out.len == strlen(want) && memcmp(out.data, want, out.len) == 0,
               "%s printed \"%.*s\", should be \"%s\"", name, (int)out.len, (char *)out.data, want);
@@ -141,7 +141,7 @@ static json_t *levels(int depth)
 /* Line n (from 0) of the four that a leaf prints; "" when it is missing. */
 static void line_of(const json_t *b, int n, char ret_line[128])
 {
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     e2e_output(b, "stdout", &out);
     ret_line[0] = 0;
     cleanup_free char *text = strndup(out.len ? out.data : "", out.len);
@@ -250,7 +250,7 @@ Test(branches, a_server_that_setup_left_running_is_copied)
         verdict_is(result, name, "accepted");
         printed(result, name, "4\n5\n");
     }
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     e2e_output(e2e_at(result, "setup"), "stdout", &out);
     cr_expect(out.len == 6 && memcmp(out.data, "1\n2\n3\n", 6) == 0, "setup asked first");
     json_decref(result);
@@ -351,7 +351,7 @@ Test(branches, of_several_setup_steps_the_second_fails)
     cr_expect_eq(number(result, "setup_steps"), 3);
     cr_expect_eq(number(result, "setup_failed"), 1);
     cr_expect_eq(number(result, "setup.exit_code"), 4);
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     e2e_output(e2e_at(result, "setup"), "stdout", &out);
     cr_expect(out.len == 8 && memcmp(out.data, "one\ntwo\n", 8) == 0, "the third never ran: %.*s",
               (int)out.len, (char *)out.data);

@@ -91,7 +91,7 @@ static void ended_once(const char *batch)
     size_t i;
     json_array_foreach(e2e_at(result, "branches"), i, b)
     {
-        cleanup_buf struct buf out;
+        cleanup_buf struct buf out = { 0 };
         e2e_output(b, "stdout", &out);
         cr_expect_str_eq(e2e_verdict(b), "accepted", "branch %zu: %s (%s)", i, e2e_verdict(b),
                          json_string_value(e2e_at(b, "reason")));

@@ -153,7 +153,7 @@ ParameterizedTest(struct case_name *name, cases, file)
     const json_t *results = json_object_get(all, name->file);
     json_t *file = load(name->file), *jobs = case_jobs(file);
     cr_assert_eq(json_array_size(results), json_array_size(jobs));
-    cleanup_buf struct buf text;
+    cleanup_buf struct buf text = { 0 };
     buf_init(&text, 1u << 20);
     int differences = 0;
     for (size_t i = 0; i < json_array_size(jobs); i++) {

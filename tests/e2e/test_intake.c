@@ -43,7 +43,7 @@ Test(intake, a_job_by_xadd_alone_ends_in_postgres_and_in_results)
     cr_assert_eq(json_array_size(results), 1);
     const json_t *result = json_array_get(results, 0);
     cr_expect_str_eq(e2e_verdict(result), "accepted");
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     e2e_output(result, "stdout", &out);
     cr_expect_str_eq(out.data, "42\n");
     cr_expect_eq(e2e_sql("SELECT count(*) FROM usage_records u JOIN jobs j ON j.id = u.job_id "

@@ -108,7 +108,7 @@ static int sockets_in(const char *dir)
 
 static bool mounted_below_home(void)
 {
-    cleanup_buf struct buf mounts;
+    cleanup_buf struct buf mounts = { 0 };
     struct err err;
     buf_init(&mounts, 16u << 20);
     cr_assert_eq(buf_read_file(&mounts, "/proc/self/mountinfo", &err), 0);

@@ -217,7 +217,7 @@ static const char *field(const struct buf *b, const char *name)
 static struct who who_is(pid_t pid)
 {
     static const char *const caps[] = { "\nCapPrm:", "\nCapEff:", "\nCapInh:", "\nCapAmb:" };
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     struct who w = { .n_groups = 0 };
     char path[64], *end;
@@ -360,7 +360,7 @@ Test(environment, credentials_reach_only_who_logs_in_with_them)
         pid_t pids[E2E_PIDS_MAX];
         int n = e2e_pids(names[i], pids, E2E_PIDS_MAX), looked = 0;
         for (int k = 0; k < n; k++) {
-            cleanup_buf struct buf env;
+            cleanup_buf struct buf env = { 0 };
             looked += read_environ(pids[k], &env);
             cr_expect(!holds(&env, S3_KEY), "%s has the object store's key", names[i]);
             cr_expect(!holds(&env, CANARY), "%s has a variable of no use to it", names[i]);
@@ -368,7 +368,7 @@ Test(environment, credentials_reach_only_who_logs_in_with_them)
         cr_expect(looked > 0 || strcmp(names[i], "brood-jailer") == 0, "no %s", names[i]);
     }
     for (size_t i = 0; i < 2; i++) {
-        cleanup_buf struct buf env;
+        cleanup_buf struct buf env = { 0 };
         cr_assert(read_environ(pid_of(stores[i]), &env), "%s", stores[i]);
         cr_expect(holds(&env, "AWS_SECRET_ACCESS_KEY=" S3_KEY), "%s", stores[i]);
         cr_expect(holds(&env, "BROOD_S3_SECRET_KEY=" S3_KEY), "%s", stores[i]);

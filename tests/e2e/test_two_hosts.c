@@ -122,7 +122,7 @@ static int check(const char *batch)
     cr_assert_eq(json_array_size(e2e_at(result, "branches")), LEAVES);
     json_array_foreach(e2e_at(result, "branches"), i, b)
     {
-        cleanup_buf struct buf out;
+        cleanup_buf struct buf out = { 0 };
         char want[64];
         const char *worker = json_string_value(e2e_at(b, "worker"));
         (void)snprintf(want, sizeof want, "prepared\nbeats\n%zu\n", i);

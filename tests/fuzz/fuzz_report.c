@@ -50,7 +50,7 @@ static void again(const struct report *r, enum report_format format, const struc
 static void write_both(const struct report *r)
 {
     struct err err;
-    cleanup_buf struct buf xml, json;
+    cleanup_buf struct buf xml = { 0 }, json = { 0 };
     buf_init(&xml, REPORT_INPUT_BYTES_MAX);
     buf_init(&json, REPORT_INPUT_BYTES_MAX);
     struct report_ctrf_info info = { .branch = "main" };

@@ -26,7 +26,7 @@ static int replay(const char *dir)
         }
         char path[4096];
         (void)snprintf(path, sizeof path, "%s/%s", dir, e->d_name);
-        cleanup_buf struct buf b;
+        cleanup_buf struct buf b = { 0 };
         buf_init(&b, INPUT_MAX);
         struct err err;
         if (buf_read_file(&b, path, &err) < 0) {

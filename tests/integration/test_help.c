@@ -53,7 +53,7 @@ Test(help, a_ticket_goes_there_and_its_result_comes_back)
 {
     struct help_ticket t = ticket(3), got;
     char bytes[] = { 0, ':', 'x', 0, 7 };
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     int node, tries;
     buf_init(&out, 100);
     OK(queue_help_offer(&f.queue, &t, &err));
@@ -102,7 +102,7 @@ Test(help, what_is_wanted_no_more_gives_no_result)
 {
     struct help_ticket t = ticket(1), got;
     int node, tries;
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     buf_init(&out, 100);
     OK(queue_help_offer(&f.queue, &t, &err));
     IS(1, queue_help_take(&f.queue, "other", &got, &err));

@@ -69,7 +69,7 @@ static const char *const tree[] = { "in/zero",  "in/d/l", "in/d/a", "in/l\xe4",
 
 Test(pack, the_same_bytes_whatever_surrounds_them)
 {
-    cleanup_buf struct buf a, b;
+    cleanup_buf struct buf a = { 0 }, b = { 0 };
     run(TREE);
     pack_all(&a, tree, 7);
     run("find in -type f | xargs -d '\\n' touch -h -d 1999-01-01 && chmod 755 in/d/a && "
@@ -80,14 +80,14 @@ Test(pack, the_same_bytes_whatever_surrounds_them)
     cr_assert_eq(a.len, b.len);
     cr_expect_eq(memcmp(a.data, b.data, a.len), 0);
     run("chmod 755 in/d && printf 2 > in/d/a");
-    cleanup_buf struct buf c;
+    cleanup_buf struct buf c = { 0 };
     pack_all(&c, tree, 7);
     cr_expect(c.len != a.len || memcmp(a.data, c.data, a.len) != 0);
 }
 
 Test(pack, other_programs_read_it)
 {
-    cleanup_buf struct buf a;
+    cleanup_buf struct buf a = { 0 };
     char deep[400] = "in/", *at = deep + 3;
     run(TREE);
     memset(at, 'x', 150);
@@ -132,7 +132,7 @@ static int on_data(void *arg, const void *data, size_t n, struct err *why)
 
 Test(pack, entries_from_callbacks_and_back)
 {
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     struct pack *p;
     buf_init(&out, 1 << 20);
     cr_assert_eq(pack_new(&p, to_buf, &out, &err), 0);
@@ -160,7 +160,7 @@ Test(pack, entries_from_callbacks_and_back)
 
 Test(pack, what_is_refused)
 {
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     struct pack *p;
     buf_init(&out, 1 << 20);
     cr_assert_eq(pack_new(&p, to_buf, &out, &err), 0);
@@ -223,7 +223,7 @@ Test(pack, a_writer_that_fails)
 Test(pack, shorter_than_it_was)
 {
     run("printf 12345 > s");
-    cleanup_buf struct buf out;
+    cleanup_buf struct buf out = { 0 };
     struct pack *p;
     buf_init(&out, 1 << 20);
     int fd = openat(dir_fd, "s", O_RDWR | O_CLOEXEC);

@@ -168,7 +168,7 @@ static void check(const char *dir, const char *name, const char *want, enum way 
     char path[512];
     struct err err = { 0 };
     (void)snprintf(path, sizeof path, "%s/%s", dir, name);
-    cleanup_buf struct buf data, listing;
+    cleanup_buf struct buf data = { 0 }, listing = { 0 };
     buf_init(&data, 64 << 20);
     buf_init(&listing, 1 << 20);
     cr_assert_eq(buf_read_file(&data, path, &err), 0, "%s", err.text);

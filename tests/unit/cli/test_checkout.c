@@ -13,7 +13,7 @@ static char dir[64];
 
 static void sh(const char *script)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 1 << 16);
     int rc = buf_addf(
@@ -60,7 +60,7 @@ static void expect(const char *below, const char *const *includes, size_t n, boo
     struct checkout c;
     (void)snprintf(path, sizeof path, "%s%s", dir, below);
     cr_assert_eq(checkout_list(path, includes, n, &c, &err), 0, "%s", err.text);
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, 1 << 20);
     cr_assert_eq(buf_add_str(&b, "", &err), 0);
     for (size_t i = 0; i < c.n; i++) {

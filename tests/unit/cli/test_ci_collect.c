@@ -271,7 +271,7 @@ Test(ci_collect, written_and_read_again)
     cr_assert_eq(ci_summary_write(&c, junit, ctrf, &err), 0, "%s", err.text);
     const char *const paths[] = { junit, ctrf };
     for (int i = 0; i < 2; i++) {
-        cleanup_buf struct buf b;
+        cleanup_buf struct buf b = { 0 };
         cleanup_report struct report *r = NULL;
         buf_init(&b, 1 << 20);
         cr_assert_geq(buf_read_file(&b, paths[i], &err), 0, "%s", err.text);

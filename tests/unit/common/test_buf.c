@@ -9,7 +9,7 @@
 
 Test(buf, at_the_maximum_and_one_above)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 10);
     cr_assert_eq(buf_add(&b, "0123456789", 10, &err), 0);
@@ -30,7 +30,7 @@ Test(buf, at_the_maximum_and_one_above)
 
 Test(buf, bytes_survive)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 1 << 20);
     for (int i = 0; i < 1000; i++) {
@@ -53,7 +53,7 @@ Test(buf, bytes_survive)
 
 Test(buf, reserve_and_commit)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 8);
     char *to = buf_reserve(&b, 8, &err);
@@ -96,7 +96,7 @@ Test(buf, read_file)
     char path[] = "/tmp/brood-test-buf-XXXXXX";
     cleanup_close int fd = mkstemp(path);
     cr_assert_geq(fd, 0);
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 100);
     write_file(path, 100);

@@ -183,7 +183,7 @@ Test(schema, words)
  */
 Test(schema, documentation)
 {
-    cleanup_buf struct buf jobs, verdicts;
+    cleanup_buf struct buf jobs = { 0 }, verdicts = { 0 };
     struct err err;
     buf_init(&jobs, 1 << 20);
     buf_init(&verdicts, 1 << 20);
@@ -197,7 +197,7 @@ Test(schema, documentation)
     cr_assert(strstr(jobs.data, row), "docs/jobs.md lacks: %s", row);
 #include "common/model/limits.def"
 #undef JOB_LIMIT
-    cleanup_buf struct buf forks;
+    cleanup_buf struct buf forks = { 0 };
     buf_init(&forks, 1 << 20);
     cr_assert_eq(buf_read_file(&forks, BROOD_SOURCE_DIR "/docs/forks.md", &err), 0, "%s", err.text);
 #define JOB_MAX(name, value, help)                                                                 \

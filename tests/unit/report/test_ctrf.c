@@ -79,7 +79,7 @@ Test(ctrf, values_at_the_maximum_and_one_above)
 {
     /* two objects, one list, its values, and one for the document */
     size_t n = REPORT_JSON_VALUES_MAX - 3;
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, REPORT_INPUT_BYTES_MAX);
     cr_assert_eq(buf_add_str(&b, "{\"results\":{\"x\":[0", &err), 0);

@@ -227,7 +227,7 @@ static struct report *read_file(const char *name)
     char path[512];
     struct err err = { 0 };
     struct report *r = NULL;
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, REPORT_INPUT_BYTES_MAX);
     (void)snprintf(path, sizeof path, "%s/tests/data/reports/%s", BROOD_SOURCE_DIR, name);
     cr_assert_eq(buf_read_file(&b, path, &err), 0, "%s", err.text);
@@ -258,7 +258,7 @@ Test(files, as_the_tools_wrote_them)
             cr_expect_eq(r->count[s], e->count[s], "%s: %zu are %s", e->file, r->count[s],
                          report_status_word((enum report_status)s));
         }
-        cleanup_buf struct buf lines;
+        cleanup_buf struct buf lines = { 0 };
         buf_init(&lines, 1 << 20);
         lines_of(r, &lines);
         cr_expect_str_eq(lines.data, e->cases, "%s", e->file);
@@ -305,7 +305,7 @@ Test(files, written_and_read_again)
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         cleanup_report struct report *r = read_file(files[i].file);
         struct err err;
-        cleanup_buf struct buf xml, json, before, after;
+        cleanup_buf struct buf xml = { 0 }, json = { 0 }, before = { 0 }, after = { 0 };
         buf_init(&xml, 1 << 20);
         buf_init(&json, 1 << 20);
         buf_init(&before, 1 << 20);

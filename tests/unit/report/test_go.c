@@ -87,7 +87,7 @@ Test(go, lines_of_others)
 
 Test(go, a_long_output_is_cut)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 1 << 20);
     cr_assert_eq(buf_add_str(&b, LINE("run", T1, ""), &err), 0);

@@ -198,7 +198,7 @@ static void nested(struct buf *b, int depth)
 
 Test(junit, depth_at_the_maximum_and_one_above)
 {
-    cleanup_buf struct buf at, above;
+    cleanup_buf struct buf at = { 0 }, above = { 0 };
     buf_init(&at, 1 << 16);
     buf_init(&above, 1 << 16);
     nested(&at, REPORT_DEPTH_MAX);

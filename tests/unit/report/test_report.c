@@ -140,7 +140,7 @@ Test(report, notes_are_bounded)
 
 Test(report, input_at_the_maximum_and_one_above)
 {
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, REPORT_INPUT_BYTES_MAX + 1);
     void *p = buf_reserve(&b, REPORT_INPUT_BYTES_MAX + 1, &err);

@@ -40,7 +40,7 @@ static struct report *sample(void)
 Test(write, junit_byte_for_byte)
 {
     cleanup_report struct report *r = sample();
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 1 << 20);
     cr_assert_eq(report_write_junit(r, "run", &b, &err), 0);
@@ -103,7 +103,7 @@ Test(write, junit_byte_for_byte)
 Test(write, ctrf_byte_for_byte)
 {
     cleanup_report struct report *r = sample();
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     buf_init(&b, 1 << 20);
     struct report_ctrf_info info = { .commit = "abc", .branch = "main" };
@@ -138,7 +138,7 @@ Test(write, ctrf_byte_for_byte)
 Test(write, a_full_buffer)
 {
     cleanup_report struct report *r = sample();
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     struct err err;
     for (size_t max = 1; max < 300; max += 7) {
         buf_init(&b, max);
@@ -162,7 +162,7 @@ Test(write, suites_are_put_together_and_shards_kept_apart)
                     "<testsuite name='b'><testcase name='3'/></testsuite></testsuites>");
         cr_assert_eq(report_merge(all, r, shard == 1 ? "1/2" : "2/2", &err), 0);
     }
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, 1 << 20);
     cr_assert_eq(report_write_junit(all, "x", &b, &err), 0);
     cleanup_report struct report *again = read_ok(b.data);

@@ -60,7 +60,7 @@ Test(shard, bad_places)
 Test(shard, placeholders)
 {
     struct err err;
-    cleanup_buf struct buf b;
+    cleanup_buf struct buf b = { 0 };
     buf_init(&b, 1000);
     struct shard_where w = { .index = 0, .total = 4 };
     cr_assert_eq(shard_expand(&w, "--shard={shard}/{shards} {{shard0}} {other} {", &b, &err), 0);

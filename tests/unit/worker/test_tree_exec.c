@@ -118,7 +118,7 @@ static void *give_up(void *arg)
 
 Test(tree_exec, outputs_are_bounded_before_the_end_and_of_a_job_that_is_given_up)
 {
-    cleanup_buf struct buf json;
+    cleanup_buf struct buf json = { 0 };
     pthread_t thread;
     size_t before = held(), late = 0;
     int64_t kept = 0, cut = 0;
