@@ -357,8 +357,21 @@ def _rehearse():
             os.environb[key] = value
         random.seed()
         space.clear()
+        _rehearse_end()
     sys.stdout = sys.stderr = None
     linecache.clearcache()
+
+
+def _rehearse_end():
+    """What _finish does, undone again."""
+    main = threading._main_thread
+    lock = main._tstate_lock
+    threading._shutdown()
+    lock.acquire()
+    main._tstate_lock, main._is_stopped, threading._SHUTTING_DOWN = lock, False, False
+    logging.shutdown([lambda: logging.lastResort])
+    _flush()
+    gc.collect()
 
 
 def _spare(sock):

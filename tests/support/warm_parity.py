@@ -64,6 +64,11 @@ CASES = {
     'getframe': 'import sys\ntry:\n    sys._getframe(1)\nexcept ValueError as e:\n    print(e)\nprint(sys._getframe().f_back)',
     'stack': 'import traceback, inspect\ndef f():\n    traceback.print_stack()\n    print(len(inspect.stack()))\nf()',
     'in_thread': 'import threading\ndef f():\n    1 / 0\nt = threading.Thread(target=f)\nt.start()\nt.join()\nprint("end")',
+    'main_joined': 'import threading, atexit\nm = threading.main_thread()\nprint(m.is_alive())\natexit.register(lambda: print("exit", m.is_alive()))\n'
+                   'threading.Thread(target=lambda: (m.join(), print("joined", m.is_alive()))).start()',
+    'executor': 'import atexit\nfrom concurrent.futures import ThreadPoolExecutor\np = ThreadPoolExecutor(2)\np.submit(print, "in a thread")\n'
+                'atexit.register(print, "exit")',
+    'last_resort': 'import logging\nlogging.warning("w")\nlogging.getLogger("x").error("e")',
     'late_thread': 'import threading, time\ndef f():\n    time.sleep(0.2)\n    print("late")\nthreading.Thread(target=f).start()\nprint("main")',
     'daemon': 'import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\nprint("main")',
     'atexit': 'import atexit\natexit.register(print, "bye")\nprint("main")',
