@@ -507,6 +507,9 @@ static void start_what_is_wanted(struct pool *p, int64_t now_ms)
         bool urgent = turn || s->waiting > s->warm + s->starting;
         uint32_t cost = policy_cost_mib(s->info.memory_mib, urgent);
         enum budget_place place = turn ? BUDGET_FIRST : BUDGET_LATER;
+        if (!urgent && lease_is_young(s, now_ms)) {
+            return;
+        }
         if (!(urgent ? budget_make_room(p, s, cost, place) : budget_fits(p, cost, place))) {
             return;
         }

@@ -27,6 +27,7 @@
 #define POOL_SEED_RETRY_MS 10000
 #define POOL_PAUSE_MS_MAX 10000
 #define POOL_TICK_MS 100
+#define POOL_YOUNG_MS 40 /* the processors are a new job's before they are its successor's */
 #define POOL_KEPT_IDLE_MS 120000 /* then a kept state that nobody uses leaves memory */
 #define KEPT_NAME "kept"
 #define POOL_STARVED_MS 1000  /* without a descriptor nothing is started for so long */
@@ -256,6 +257,9 @@ void lease_grant(struct pool_vm *vm, void *client, uint32_t id);
 /* What a request is told that has waited for its time: where its snapshot stands, for how long. */
 void lease_late(const struct pool_snapshot *s, int64_t now_ms, uint64_t used_mib, uint64_t max_mib,
                 struct err *err);
+/* A job has just been given a sandbox of s, another is warm: what replaces it can wait a moment,
+ * and a kick comes when that is over. */
+bool lease_is_young(struct pool_snapshot *s, int64_t now_ms);
 void lease_expire(struct pool *p, int64_t now_ms);
 void lease_fail_waiters(struct pool_snapshot *s, const struct err *err);
 /* NULL: there is none of this number. */

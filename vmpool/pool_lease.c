@@ -226,6 +226,13 @@ void pool_lease(struct pool *p, void *client, uint32_t id, const char *spec, boo
     snapshot_want(s);
 }
 
+bool lease_is_young(struct pool_snapshot *s, int64_t now_ms)
+{
+    int64_t left_ms = s->used_ms + POOL_YOUNG_MS - now_ms;
+    struct timeval tv = { .tv_usec = left_ms * 1000 };
+    return s->warm > 0 && left_ms > 0 && event_add(s->pool->kick, &tv) == 0;
+}
+
 /* By the client it names. */
 static bool held(const struct pool_vm *vm)
 {

@@ -172,9 +172,13 @@ def disk(g):
     ok(g.run(['sh', '-c', 'rm -f f big; df /work >/dev/null']))
     r = g.run(['sh', '-c', 'head -c 3000000 /dev/zero >/tmp/f'])
     assert r.exit['disk_full'] == 0 and r.exit['disk_used_bytes'] >= 3000000, r
-    r = g.run(['true'], limits={'disk': 1 << 20})
+    r = g.run(['sh', '-c', 'echo x >/tmp/g'], limits={'disk': 1 << 20})  # what was there is given, and nothing can be added
+    assert r.exit['exit_code'] != 0 and r.exit['disk_refusals'] > 0, r
+    ok(g.run(['rm', '-f', '/tmp/f', '/tmp/g'], limits={'disk': 1 << 20}))
+    g.file('large', b'x' * 3000000)
+    r = g.run(['true'], limits={'disk': 1 << 20})  # the job's own files are not
     assert r.error and r.error['user_fault'] == 1, r
-    ok(g.run(['rm', '-f', '/tmp/f']))
+    ok(g.run(['rm', '-f', 'large']))
 
 
 def identity(g):

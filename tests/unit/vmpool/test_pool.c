@@ -308,3 +308,20 @@ Test(pool, a_kept_state_is_read_when_it_fits)
     cr_expect_eq(last.code, ERR_NOT_FOUND);
     close_pool();
 }
+
+/* A job that has just begun has the processors before its sandbox's successor has them, unless
+ * there is none left for the next one. */
+Test(pool, what_replaces_a_sandbox_waits_a_moment)
+{
+    open_pool(4096);
+    struct pool_snapshot *s = paper_snapshot(pool, "t", DIGEST, 128);
+    int64_t now_ms = mono_ms();
+    s->used_ms = now_ms;
+    cr_expect(!lease_is_young(s, now_ms), "none is warm");
+    s->warm = 1;
+    cr_expect(lease_is_young(s, now_ms));
+    cr_expect(lease_is_young(s, now_ms + POOL_YOUNG_MS - 1));
+    cr_expect(!lease_is_young(s, now_ms + POOL_YOUNG_MS));
+    s->warm = 0;
+    close_pool();
+}
