@@ -19,6 +19,7 @@
 #include <pb_encode.h>
 
 #include "common/base/cleanup.h"
+#include "common/base/clock.h"
 #include "common/base/log.h"
 #include "common/wire/frame.h"
 #include "schemas/proto/guest.pb.h"
@@ -101,6 +102,9 @@ static void stage_down(struct stage *st)
             }
         }
         turn();
+        if (LIST_EMPTY(&paper.machines) && !pool_idle(st->pool)) {
+            sleep_ms(1); /* the thread that reads files still reads one */
+        }
     }
     assert(pool_idle(st->pool) && LIST_EMPTY(&paper.machines) && paper.n == 0);
     pool_free(st->pool);
