@@ -61,15 +61,18 @@ say "brood-vmpool serve"
 brood-vmpool serve >/tmp/serve.log 2>&1 &
 vmpool=$!
 step lease 180 brood-lease-once "$socket" python python3 -c 'print(6*7)'
-# A machine's jail, from outside.
-for comm in /proc/[0-9]*/comm; do
-    read -r name <"$comm"
-    if [[ $name == qemu* ]]; then
+# A machine's jail, from outside. The one that was just leased is ending; its successor comes.
+jail=
+for ((tries = 0; tries < 60; tries++)); do
+    for comm in /proc/[0-9]*/comm; do
+        read -r name <"$comm" || continue
         from=${comm%/comm}
-        echo "@jail $(grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' "$from/status" | tr -s '\n\t' '  ')$(cat "$from/cgroup")"
-        break
-    fi
+        [[ $name == qemu* ]] && status=$(grep -E '^(Uid|CapEff|NoNewPrivs|Seccomp):' "$from/status") &&
+            group=$(cat "$from/cgroup") && [[ $group == */vm-* ]] && jail="$(tr -s '\n\t' '  ' <<<"$status")$group" && break 2
+    done 2>/dev/null
+    sleep 0.5
 done
+echo "@jail $jail"
 # The sleep: timers of the machine that was frozen run on in its copy.
 fork='import random, uuid, os, time; time.sleep(.2); '
 fork+='print(random.random(), uuid.uuid4(), os.urandom(8).hex(), time.time())'
