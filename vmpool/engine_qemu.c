@@ -411,7 +411,7 @@ DEFINE_CLEANUP(cleanup_machine, struct machine, machine_free)
 
 static int make_ends(struct machine *m, struct qemu_pairs *ret_ends, struct err *err)
 {
-    int rc = qemu_make_ends(&ret_ends->its, &ret_ends->qmp_ours, &m->channel, &m->stderr_fd, err);
+    int rc = qemu_make_ends(ret_ends, &m->channel, &m->stderr_fd, err);
     for (int i = 0; rc == 0 && i < SPARE_FDS; i++) {
         m->spare[i] = fcntl(m->stderr_fd, F_DUPFD_CLOEXEC, 3);
         rc = m->spare[i] < 0 ? err_sys(err, "dup") : 0;

@@ -47,10 +47,9 @@ struct qemu_pairs {
     }
 /* Close what is open of them. */
 void qemu_pairs_done(struct qemu_pairs *pairs);
-/* Sockets and a pipe to a QEMU: its ends but the seed's, and ours of QMP, channel and stderr. What
- * could be made is the caller's, also after an error. */
-MUST_CHECK int qemu_make_ends(struct qemu_ends *ends, int *qmp, int *channel, int *stderr_fd,
-                              struct err *err);
+/* Sockets and a pipe to a QEMU: its ends but the seed's, ours of QMP in p, of channel and stderr
+ * apart. What could be made is the caller's, also after an error. */
+MUST_CHECK int qemu_make_ends(struct qemu_pairs *p, int *channel, int *stderr_fd, struct err *err);
 /* As a child of this process, preloaded with library when there is a seed's socket. */
 MUST_CHECK int qemu_start_child(const struct engine_host *host, const struct machine_options *o,
                                 const struct qemu_ends *ends, const char *library, pid_t *ret_pid,

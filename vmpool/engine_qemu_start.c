@@ -193,27 +193,27 @@ int qemu_start_in_jail(struct jail *jail, const struct engine_host *host,
     return 0;
 }
 
-int qemu_make_ends(struct qemu_ends *ends, int *qmp, int *channel, int *stderr_fd, struct err *err)
+int qemu_make_ends(struct qemu_pairs *p, int *channel, int *stderr_fd, struct err *err)
 {
     int pair[2];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return err_sys(err, "socketpair");
     }
-    *qmp = pair[0];
-    ends->qmp = pair[1];
+    p->qmp_ours = pair[0];
+    p->its.qmp = pair[1];
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) < 0) {
         return err_sys(err, "socketpair");
     }
     *channel = pair[0];
-    ends->channel = pair[1];
+    p->its.channel = pair[1];
     if (pipe2(pair, O_CLOEXEC) < 0) {
         return err_sys(err, "pipe");
     }
     *stderr_fd = pair[0];
-    ends->stderr_fd = pair[1];
+    p->its.stderr_fd = pair[1];
     (void)fcntl(*stderr_fd, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ends->qmp, F_SETFL, O_NONBLOCK);
-    (void)fcntl(ends->channel, F_SETFL, O_NONBLOCK);
+    (void)fcntl(p->its.qmp, F_SETFL, O_NONBLOCK);
+    (void)fcntl(p->its.channel, F_SETFL, O_NONBLOCK);
     return 0;
 }
 

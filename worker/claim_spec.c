@@ -1,14 +1,9 @@
 #include "worker/claim_spec.h"
 
-#include <poll.h>
 #include <stdlib.h>
 
-#include "common/base/clock.h"
-#include "common/base/log.h"
 #include "common/store/jobs.h"
-
-#define PATIENCE_MS 60000
-#define AGAIN_MS 500
+#include "worker/claim_wait.h"
 
 static int read_once(const struct slot *s, struct claim *claim, struct err *err)
 {
@@ -28,23 +23,11 @@ static int read_once(const struct slot *s, struct claim *claim, struct err *err)
 
 int claim_spec(struct slot *s, struct claim *claim, struct err *err)
 {
-    int64_t until_ms = mono_ms() + PATIENCE_MS;
-    bool told = false;
-    if (claim->spec_len > 0) {
-        return 0;
+    struct claim_wait w = claim_wait_begin(claim->job_id, "a large job waits for Postgres");
+    int rc = 0, again = 1;
+    while (claim->spec_len == 0 && again > 0) {
+        rc = read_once(s, claim, err);
+        again = rc == -ERR_UNAVAILABLE ? claim_wait(s, &w, err) : 0;
     }
-    for (;;) {
-        int rc = read_once(s, claim, err);
-        if (rc != -ERR_UNAVAILABLE || mono_ms() >= until_ms || atomic_load(&s->shared->stopping)) {
-            return rc;
-        }
-        if (!told) {
-            log_info("a large job waits for Postgres", "job", claim->job_id, "error", err->text);
-        }
-        told = true;
-        struct pollfd p = { .fd = s->abort_fd, .events = POLLIN };
-        if (poll(&p, 1, AGAIN_MS) > 0) {
-            return err_set(err, ERR_STALE, "the job was given up");
-        }
-    }
+    return again < 0 ? again : rc;
 }

@@ -24,8 +24,7 @@ MUST_CHECK int guest_queue_cell(struct outq *q, bool spare, struct err *err);
 enum guest_run_how {
     GUEST_RUN_KEEP = 1, /* what it leaves running lives on */
     GUEST_RUN_CELL = 2, /* in the container that was made last */
-    GUEST_RUN_LAST =
-        4, /* nothing runs after it: its Exit does not wait for the kernel's tidying up */
+    GUEST_RUN_LAST = 4, /* nothing runs in the machine after it */
 };
 /* Queue Run number `run` for command cmd; how: of enum guest_run_how. scratch: memory for the
  * message (60 KB), the caller's. */

@@ -22,8 +22,7 @@
 
 #define LEASE_WAIT_MS 60000 /* vmpool answers sooner: with a sandbox or with why not */
 
-#define FULL_PATIENCE_MS 300000 /* how long a claim waits for a host that is full */
-#define AWAY_PATIENCE_MS 30000  /* ... or whose vmpool starts anew */
+#define AWAY_PATIENCE_MS 30000 /* ... or whose vmpool starts anew */
 #define LEASE_AGAIN_MS 200
 
 /* Moments on the monotonic clock, microseconds. */
@@ -88,7 +87,7 @@ static int lease_patiently(struct slot *s, struct pool_client *pool, const char 
                                    ret_lease, err);
         bool away =
             !pool->refused && (rc == -ERR_UNAVAILABLE || rc == -ERR_CLOSED || rc == -ERR_TIMEOUT);
-        int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
+        int64_t patience_ms = rc == -ERR_NO_CAPACITY ? POOL_FULL_PATIENCE_MS
                               : away                 ? AWAY_PATIENCE_MS
                                                      : 0;
         if (rc == 0 || mono_ms() - start_ms >= patience_ms || atomic_load(&s->shared->stopping)) {
@@ -205,7 +204,7 @@ static int run_leased(struct slot *s, struct job_spec *spec, bool saturated, str
 static int run(struct slot *s, struct job_spec *spec, bool saturated, struct commit_entry *e,
                struct moments *m, struct err *err)
 {
-    int rc = claim_archive(s, spec, err);
+    int rc = claim_archive(s, e->claim.job_id, spec, err);
     rc = rc < 0 ? no_machine(s, e, rc) : run_leased(s, spec, saturated, e, m, err);
     job_unpacked_done(&s->archive);
     return rc;

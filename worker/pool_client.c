@@ -17,7 +17,6 @@
 
 #define LEASE_FDS_MAX 2
 
-#define FULL_PATIENCE_MS 300000
 #define REFUSED_PATIENCE_MS 30000
 #define AGAIN_MS 200
 
@@ -298,7 +297,7 @@ bool pool_again(const struct pool_client *c, int rc, int abort_fd, struct pool_p
         *p = (struct pool_patience){ .since_ms = now_ms, .again_ms = AGAIN_MS };
     }
     bool refused = rc < 0 && c->refused && err_retryable(-rc);
-    int64_t patience_ms = rc == -ERR_NO_CAPACITY ? FULL_PATIENCE_MS
+    int64_t patience_ms = rc == -ERR_NO_CAPACITY ? POOL_FULL_PATIENCE_MS
                           : refused              ? REFUSED_PATIENCE_MS
                                                  : 0;
     if (now_ms - p->since_ms >= patience_ms) {

@@ -41,6 +41,7 @@ MUST_CHECK int pool_lease(struct pool_client *c, const char *template_name, bool
  * reconnecting. */
 MUST_CHECK int pool_fork(struct pool_client *c, uint64_t frozen, int abort_fd, int64_t timeout_ms,
                          struct lease *ret_lease, struct err *err);
+#define POOL_FULL_PATIENCE_MS 300000 /* how long a job waits for a host that is full */
 /* For a job that is under way and needs one more sandbox: after pool_lease or pool_fork ended with
  * rc, is it to be tried again? Waits first, less when abort_fd (-1: none) is readable; the next
  * try says so. A host that is full is waited for up to 5 min, one that says no for another reason

@@ -124,70 +124,64 @@ int pg_ensure(struct pg *pg, struct err *err)
     return connect_now(pg, err);
 }
 
+/* What a SQLSTATE says of the statement and of the session. */
 struct meaning {
-    char state[6]; /* SQLSTATE, or how it begins */
+    char state[6]; /* or how it begins; the first that fits */
     enum err_code code;
+    enum { SESSION_STAYS, SESSION_ANEW, SESSION_AWAY } session;
+};
+static const struct meaning meanings[] = {
+    /* the server goes, comes, or has no connection left */
+    { "08", ERR_UNAVAILABLE, SESSION_AWAY },
+    { "57P", ERR_UNAVAILABLE, SESSION_AWAY },
+    { "53300", ERR_UNAVAILABLE, SESSION_AWAY },
+    /* a new session may fare better: it finds the primary, after a failover (25006), or prepares
+     * anew what is not as it was */
+    { "25006", ERR_UNAVAILABLE, SESSION_ANEW },
+    { "0A000", ERR_UNAVAILABLE, SESSION_ANEW },
+    { "26000", ERR_UNAVAILABLE, SESSION_ANEW },
+    /* wrong with the data of the statement itself: the same again fails again */
+    { "23505", ERR_CONFLICT, SESSION_STAYS },
+    { "22", ERR_INVALID, SESSION_STAYS },
+    { "21", ERR_DB, SESSION_STAYS },
+    { "23", ERR_DB, SESSION_STAYS },
+    { "44", ERR_DB, SESSION_STAYS },
+    { "54", ERR_DB, SESSION_STAYS },
+    { "P0", ERR_DB, SESSION_STAYS },
+    /* Everything else is Postgres' own: out of room, cancelled, locked, without the right or the
+     * table. It is the same for every statement, and somebody will mend it: nothing may be thrown
+     * away for it. */
+    { "", ERR_UNAVAILABLE, SESSION_STAYS },
 };
 
-/* What is wrong with the data of the statement itself: the same again fails again. */
-static const struct meaning of_the_data[] = {
-    { "23505", ERR_CONFLICT }, { "22", ERR_INVALID }, { "21", ERR_DB }, { "23", ERR_DB },
-    { "44", ERR_DB },          { "54", ERR_DB },      { "P0", ERR_DB },
-};
-
-static bool begins(const char *state, const char *const *with, size_t n)
+/* state NULL: libpq itself. */
+static struct meaning meaning_of(const char *state)
 {
-    for (size_t i = 0; i < n; i++) {
-        if (strncmp(state, with[i], strlen(with[i])) == 0) {
-            return true;
-        }
+    const struct meaning *m = meanings;
+    if (!state) {
+        return (struct meaning){ "", ERR_UNAVAILABLE, SESSION_ANEW };
     }
-    return false;
-}
-
-/* The server goes, comes, or has no connection left. */
-static bool is_away(const char *state)
-{
-    static const char *const states[] = { "08", "57P", "53300" };
-    return begins(state, states, sizeof states / sizeof states[0]);
-}
-
-/* A new session may fare better: it finds the primary, after a failover (25006), or prepares anew
- * what is not as it was. */
-static bool is_of_session(const char *state)
-{
-    static const char *const states[] = { "25006", "0A000", "26000" };
-    return begins(state, states, sizeof states / sizeof states[0]);
-}
-
-/* Everything that is not known to be the data's fault is Postgres' own: out of room, cancelled,
- * locked, read-only, without the right or the table. It is the same for every statement, and
- * somebody will mend it: nothing may be thrown away for it. */
-static enum err_code code_of(const char *state)
-{
-    for (size_t i = 0; i < sizeof of_the_data / sizeof of_the_data[0]; i++) {
-        if (strncmp(state, of_the_data[i].state, strlen(of_the_data[i].state)) == 0) {
-            return of_the_data[i].code;
-        }
+    while (strncmp(state, m->state, strlen(m->state)) != 0) {
+        m++;
     }
-    return ERR_UNAVAILABLE;
+    return *m;
 }
 
 int pg_fail(struct pg *pg, PGresult *res, const char *what, struct err *err)
 {
     const char *state = res ? PQresultErrorField(res, PG_DIAG_SQLSTATE) : NULL;
-    if (!pg->conn || PQstatus(pg->conn) != CONNECTION_OK || (state && is_away(state))) {
+    struct meaning m = meaning_of(state);
+    if (!pg->conn || PQstatus(pg->conn) != CONNECTION_OK || m.session == SESSION_AWAY) {
         PQclear(res);
         return unavailable(pg, err);
     }
-    enum err_code code = state ? code_of(state) : ERR_UNAVAILABLE; /* none: libpq itself */
     char why[384];
     const char *primary = res ? PQresultErrorField(res, PG_DIAG_MESSAGE_PRIMARY) : NULL;
     (void)snprintf(why, sizeof why, "%s", primary ? primary : PQerrorMessage(pg->conn));
     cut_newline(why);
-    int rc = err_set(err, code, "Postgres: %s: %s%s%s%s", what, why, state ? " (" : "",
+    int rc = err_set(err, m.code, "Postgres: %s: %s%s%s%s", what, why, state ? " (" : "",
                      state ? state : "", state ? ")" : "");
-    if (!state || is_of_session(state)) {
+    if (m.session == SESSION_ANEW) {
         PQfinish(pg->conn);
         pg->conn = NULL;
     }

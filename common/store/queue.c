@@ -36,6 +36,18 @@ void args_int(struct args *a, int64_t v)
     args_str(a, a->scratch[a->n]);
 }
 
+void args_read_group(struct args *a, const char *group, const char *consumer, int max,
+                     int64_t block_ms, const char *key)
+{
+    args_strs(a, "XREADGROUP", "GROUP", group, consumer, "COUNT", NULL);
+    args_int(a, max);
+    if (block_ms > 0) {
+        args_str(a, "BLOCK");
+        args_int(a, block_ms);
+    }
+    args_strs(a, "STREAMS", key, ">", NULL);
+}
+
 void args_strs(struct args *a, ...)
 {
     va_list ap;

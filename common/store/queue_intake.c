@@ -206,13 +206,7 @@ static int read_new(struct reading *r, int64_t block_ms, struct err *err)
 {
     int wanted = step(r);
     struct args a = { .n = 0 };
-    args_strs(&a, "XREADGROUP", "GROUP", GROUP_SCHEDULER, r->consumer, "COUNT", NULL);
-    args_int(&a, wanted);
-    if (block_ms > 0) {
-        args_str(&a, "BLOCK");
-        args_int(&a, block_ms);
-    }
-    args_strs(&a, "STREAMS", KEY_INTAKE, ">", NULL);
+    args_read_group(&a, GROUP_SCHEDULER, r->consumer, wanted, block_ms, KEY_INTAKE);
     cleanup_reply redisReply *reply = NULL;
     int rc = queue_command(r->q, &a, block_ms, &reply, err);
     return rc < 0 ? rc : read_entries(r, stream_entries(reply)) == wanted;

@@ -55,6 +55,9 @@ MUST_CHECK int queue_begin(struct queue *q, struct err *err);
 MUST_CHECK int queue_end(struct queue *q, int n, struct err *err);
 /* EVAL of one of our scripts: keys and args are strings. */
 void args_eval(struct args *a, const char *script, const char *key);
+/* XREADGROUP of what nobody of the group has been given, at most max; block_ms 0: what is there. */
+void args_read_group(struct args *a, const char *group, const char *consumer, int max,
+                     int64_t block_ms, const char *key);
 
 /* Stream entries: [id, [field, value, ...]]. NULL when reply is not an entry (a deleted one has nil
  * fields). */

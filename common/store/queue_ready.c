@@ -201,13 +201,7 @@ int queue_claims(struct queue *q, const char *consumer, int64_t block_ms, struct
     for (;;) {
         int64_t left = until - mono_ms();
         struct args a = { .n = 0 };
-        args_strs(&a, "XREADGROUP", "GROUP", GROUP_WORKERS, consumer, "COUNT", NULL);
-        args_int(&a, max);
-        if (left > 0) {
-            args_str(&a, "BLOCK");
-            args_int(&a, left);
-        }
-        args_strs(&a, "STREAMS", KEY_READY, ">", NULL);
+        args_read_group(&a, GROUP_WORKERS, consumer, max, left, KEY_READY);
         cleanup_reply redisReply *r = NULL;
         int rc = queue_command(q, &a, left > 0 ? left : 0, &r, err);
         if (rc < 0) {

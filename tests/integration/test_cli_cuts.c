@@ -277,16 +277,22 @@ Test(cli_cuts, a_ci_that_cannot_wake_the_scheduler_goes_on)
     cr_expect(strstr(r.err.data, "the scheduler could not be told"), "%s", r.err.data);
 }
 
+/* A ci whose server goes away, and then ^C. */
+static void interrupt_ci(struct cli_run *r)
+{
+    start_ci(r, "");
+    wait_said(r, ", batch ");
+    stop_proxy();
+    cr_assert_eq(kill(r->pid, SIGINT), 0);
+    cli_finish(r);
+    cr_assert_eq(r->exit_code, 130, "%s", r->err.data);
+}
+
 Test(cli_cuts, an_interrupt_cancels_while_redis_is_away)
 {
     cleanup_cli_run struct cli_run r;
     cut_redis("", 0);
-    start_ci(&r, "");
-    wait_said(&r, ", batch ");
-    stop_proxy();
-    cr_assert_eq(kill(r.pid, SIGINT), 0);
-    cli_finish(&r);
-    cr_assert_eq(r.exit_code, 130, "%s", r.err.data);
+    interrupt_ci(&r);
     cr_expect(strstr(r.err.data, " is cancelled\n"), "%s", r.err.data);
     cr_expect_eq(fixture_number(&f, "SELECT count(*) FROM jobs WHERE state = 'cancelled'"), 1);
 }
@@ -295,12 +301,7 @@ Test(cli_cuts, an_interrupt_that_cannot_cancel_says_so)
 {
     cleanup_cli_run struct cli_run r;
     cut_postgres("", 0);
-    start_ci(&r, "");
-    wait_said(&r, ", batch ");
-    stop_proxy();
-    cr_assert_eq(kill(r.pid, SIGINT), 0);
-    cli_finish(&r);
-    cr_assert_eq(r.exit_code, 130, "%s", r.err.data);
+    interrupt_ci(&r);
     cr_expect(strstr(r.err.data, "brood cancel ") && !strstr(r.err.data, "is cancelled"), "%s",
               r.err.data);
 }

@@ -307,7 +307,7 @@ Test(fair, a_budget_that_is_spent_stops_new_work_and_when_asked_what_runs)
     claim_done(&c);
 }
 
-Test(fair, a_rate_is_kept_and_says_when_there_is_room)
+static void sixty_a_minute(void)
 {
     struct tenant_row rate = { .name = "a",
                                .weight = TENANT_UNSET,
@@ -315,6 +315,11 @@ Test(fair, a_rate_is_kept_and_says_when_there_is_room)
                                .queued_max = TENANT_UNSET,
                                .submit_per_minute_max = 60 };
     OK(store_tenant_set(&f.pg, &rate, &err));
+}
+
+Test(fair, a_rate_is_kept_and_says_when_there_is_room)
+{
+    sixty_a_minute();
     struct job_spec *spec;
     OK(job_parse(JOB_OF(""), strlen(JOB_OF("")), &spec, &err));
     struct submit_item items[60];
@@ -388,12 +393,7 @@ static void step_back(const char *rows)
 
 Test(fair, a_rate_is_kept_and_refuses_no_longer_when_the_clock_goes_back)
 {
-    struct tenant_row rate = { .name = "a",
-                               .weight = TENANT_UNSET,
-                               .in_flight_max = TENANT_UNSET,
-                               .queued_max = TENANT_UNSET,
-                               .submit_per_minute_max = 60 };
-    OK(store_tenant_set(&f.pg, &rate, &err));
+    sixty_a_minute();
     submit_to("a", JOB_OF(""), 60, NULL); /* owes a minute */
     step_back("UPDATE submit_rates SET tat = tat + interval '1 hour'");
     long owed = fixture_number(&f, OWED);
