@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <sched.h>
 #include <signal.h>
 #include <stdarg.h>
@@ -27,7 +28,6 @@
 #define KMSG_SERIOUS 3 /* KERN_ERR and worse; a program's segmentation fault is KERN_INFO */
 #define KMSG_LEVELS 8  /* below the facility, in the number that a record begins with */
 #define KMSG_READS_MAX 256
-#define MOUNTS_BYTES 16384u
 #define LAYER_SIZE "75%" /* until the run's limit is known; as the machine's own at boot */
 
 static void close_fd(int *fd)
@@ -47,6 +47,8 @@ void cell_init_none(struct cell *c, int base_fd)
                         .sockstat_fd = -1,
                         .kmsg_fd = -1,
                         .own_pid_fd = -1,
+                        .mounts_fd = -1,
+                        .cell_mounts_fd = -1,
                         .base_fd = base_fd };
 }
 
@@ -63,27 +65,20 @@ __attribute__((format(printf, 2, 3))) static void trouble(struct cell *c, const 
     va_end(ap);
 }
 
-/* Mounts that the process (a number, or "self") sees; 0 when it cannot be told. */
-static unsigned count_mounts(const char *who)
+/* The mount table of the process (a number, or "self"). The kernel counts what is done to it:
+ * mounts_changed() is true once something was since this was opened, also when it was undone. */
+static int open_mounts(const char *who, struct err *err)
 {
-    static char text[MOUNTS_BYTES];
     char path[48];
     (void)snprintf(path, sizeof path, "/proc/%s/mountinfo", who);
-    cleanup_close int fd = open(path, O_RDONLY | O_CLOEXEC);
-    unsigned lines = 0;
-    for (ssize_t n; fd >= 0 && (n = read(fd, text, sizeof text)) > 0;) {
-        for (ssize_t i = 0; i < n; i++) {
-            lines += text[i] == '\n';
-        }
-    }
-    return lines;
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    return fd < 0 ? err_sys(err, "%s", path) : fd;
 }
 
-static unsigned count_cell_mounts(const struct cell *c)
+static bool mounts_changed(int fd)
 {
-    char who[16];
-    (void)snprintf(who, sizeof who, "%d", (int)c->init);
-    return count_mounts(who);
+    struct pollfd p = { .fd = fd, .events = POLLPRI };
+    return fd < 0 || poll(&p, 1, 0) != 0; /* not looked at: not known to be the same */
 }
 
 static void look_at_kernel(struct cell *c)
@@ -163,13 +158,16 @@ static int share_machine(struct cell *c, struct err *err)
     if (rc < 0) {
         return rc;
     }
+    c->mounts_fd = open_mounts("self", err);
+    if (c->mounts_fd < 0) {
+        return c->mounts_fd;
+    }
     c->own_pid_fd = open("/proc/self/ns/pid", O_RDONLY | O_CLOEXEC);
     if (c->own_pid_fd < 0 || fstatvfs(c->base_fd, &st) < 0) {
         return err_sys(err, "shared machine");
     }
     c->base_free_blocks = st.f_bfree;
     c->base_free_files = st.f_ffree;
-    c->mounts = count_mounts("self");
     c->shared = true;
     return 0;
 }
@@ -272,13 +270,14 @@ int cell_make(struct cell *c, struct err *err)
     if (rc == 0 && c->net_fd < 0) {
         rc = keep_network(c, err);
     }
-    if (rc == 0) {
-        c->made++;
-        if (c->cell_mounts == 0) {
-            c->cell_mounts = count_cell_mounts(c);
-        }
+    if (rc < 0) {
+        return rc;
     }
-    return rc;
+    char who[16];
+    (void)snprintf(who, sizeof who, "%d", (int)c->init);
+    c->cell_mounts_fd = open_mounts(who, err);
+    c->made += c->cell_mounts_fd >= 0;
+    return c->cell_mounts_fd < 0 ? c->cell_mounts_fd : 0;
 }
 
 void cell_end(struct cell *c, pid_t warm_pid, cell_reaped *reaped, void *ctx)
@@ -286,7 +285,7 @@ void cell_end(struct cell *c, pid_t warm_pid, cell_reaped *reaped, void *ctx)
     if (!c->shared) {
         return;
     }
-    if (c->init != 0 && count_cell_mounts(c) != c->cell_mounts) {
+    if (c->init != 0 && mounts_changed(c->cell_mounts_fd)) {
         trouble(c, "the mounts of the job's container have changed");
     }
     while (c->init != 0) {
@@ -305,13 +304,14 @@ void cell_end(struct cell *c, pid_t warm_pid, cell_reaped *reaped, void *ctx)
         }
     }
     close_fd(&c->pidfd);
+    close_fd(&c->cell_mounts_fd);
     close_fd(&c->work_fd);
     close_fd(&c->layer_fd);
     look_at_network(c);
     look_at_kernel(c);
     look_at_layer(c);
     look_at_children(c, warm_pid);
-    if (count_mounts("self") != c->mounts) {
+    if (mounts_changed(c->mounts_fd)) {
         trouble(c, "the machine's mounts have changed");
     }
 }

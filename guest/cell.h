@@ -34,7 +34,7 @@ struct cell {
     int own_pid_fd;                             /* the agent's pid namespace */
     int base_fd;                                /* of the machine's own writable layer */
     uint64_t base_free_blocks, base_free_files; /* ... what it had left before the first cell */
-    unsigned mounts, cell_mounts;               /* expected: the agent's, a cell's */
+    int mounts_fd, cell_mounts_fd;              /* tell of changed mounts: the agent's, a cell's */
     uint32_t made;
     char trouble[CELL_TROUBLE_MAX]; /* the first that was found; "" */
 };

@@ -135,18 +135,21 @@ def inits():
             except OSError: continue
             if name == 'init' and rest.split()[1] == '1': return int(p)
 while not (init := inits()): time.sleep(.02)
-time.sleep(.3)  # its mounts are counted when it is ready
+time.sleep(.3)  # its mounts are watched from when it is ready
 if what == 'write': os.mkdir('/etc/left')
 if what == 'kernel':
     os.mknod('/dev/k', 0o20600, os.makedev(1, 11)); fd = os.open('/dev/k', os.O_WRONLY); os.unlink('/dev/k'); os.write(fd, b'<3>BUG: a test\n')
-if what == 'container_mount':
+if what.startswith('container_mount'):
     if c.setns(os.open(f'/proc/{init}/ns/mnt', 0), 0x20000): os._exit(1)
-if what in ('mount', 'container_mount'): c.mount(b'x', b'/sys/fs/cgroup', b'tmpfs', 0, None)
+if 'mount' in what: c.mount(b'x', b'/sys/fs/cgroup', b'tmpfs', 0, None)
+if what.endswith('_undone') and c.umount2(b'/sys/fs/cgroup', 0): os._exit(1)
 if what == 'init': os.kill(init, 9)
 if what == 'process': time.sleep(1000)
 """
 TROUBLE = {'nothing': '', 'write': "something was written outside the job's own layer", 'kernel': 'kernel: BUG: a test',
-           'mount': "the machine's mounts have changed", 'container_mount': "the mounts of the job's container have changed",
+           'mount': "the machine's mounts have changed", 'mount_undone': "the machine's mounts have changed",
+           'container_mount': "the mounts of the job's container have changed",
+           'container_mount_undone': "the mounts of the job's container have changed",
            'init': "the container's init has ended", 'process': 'processes are left'}
 
 
