@@ -1,9 +1,10 @@
 /* chaos_submit KIND SEED FIRST N RATE: submits N jobs, numbered from FIRST, as a client that goes
  * on until each is accepted: by chunks, each job with an idempotency key, repeated whenever the
  * answer did not come. KIND: scripted, outcomes for brood-worker-scripted; real, Python programs
- * that earn theirs in a microVM. What must come of a job stands in its labels: verdict, text (its
- * stdout). RATE: jobs/s at most. Prints how many were accepted, how often it had to repeat, and how
- * many were told to be duplicates. Addresses as of every program of ours. */
+ * that earn theirs in a microVM, and trees of states. What must come of a job stands in its labels:
+ * verdict, text (its stdout), sandboxes (how many it is billed), branches (of a tree: what its
+ * nodes print, in their order). RATE: jobs/s at most. Prints how many were accepted, how often it
+ * had to repeat, and how many were told to be duplicates. Addresses as of every program of ours. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,8 +39,22 @@ static void scripted_text(uint64_t r, const char *key, int number, char *out, si
     (void)snprintf(out, room,
                    "{\"template\":\"python\",\"idempotency_key\":\"%s\",\"command\":["
                    "\"scripted\",\"%s\",\"%d\",\"output of %d\",\"%d\"],"
-                   "\"labels\":{\"verdict\":\"%s\",\"text\":\"output of %d\"}}",
+                   "\"labels\":{\"verdict\":\"%s\",\"text\":\"output of %d\",\"sandboxes\":\"1\"}}",
                    key, verdict, ms, number, (r >> 32) % 64 == 0, verdict, number);
+}
+
+/* A state, forked twice below the root and twice below one of those: it is frozen, and it is copied
+ * or loaded, while things break. */
+static void tree_text(const char *key, int number, char *out, size_t room)
+{
+    (void)snprintf(
+        out, room,
+        "{\"template\":\"python\",\"idempotency_key\":\"%s\",\"setup\":\"echo %d > path\","
+        "\"command\":\"cat path; sleep 0.2\",\"branches\":[{},{\"setup\":\"echo inner >> "
+        "path\",\"branches\":[{},{}]}],"
+        "\"labels\":{\"verdict\":\"accepted\",\"text\":\"\",\"sandboxes\":\"5\",\"branches\":"
+        "\"%d |%d inner |%d inner \"}}",
+        key, number, number, number, number);
 }
 
 /* Each prints its output first, and then deserves its verdict. The processors are overcommitted and
@@ -59,10 +74,14 @@ static void real_text(uint64_t r, const char *key, int number, char *out, size_t
         { "runtime_error", "import sys; sys.exit(3)", "", "output of %d" },
         { "runtime_error", "import os; os.kill(os.getpid(), 11)", "", "output of %d" },
         { "time_limit", "[0 for _ in iter(int, 1)]", "\"cpu_ms\":400,", "output of %d" },
-        { "wall_time_limit", "import time; time.sleep(300)", "\"wall_ms\":900,", "output of %d" },
+        { "wall_time_limit", "import time; time.sleep(300)", "\"wall_ms\":2000,", "output of %d" },
     };
     size_t k = r % (sizeof kinds / sizeof kinds[0]);
     char wanted[64];
+    if ((r >> 44) % 8 == 0) {
+        tree_text(key, number, out, room);
+        return;
+    }
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral" /* of the table above */
     (void)snprintf(wanted, sizeof wanted, kinds[k].wanted, number);
@@ -71,7 +90,7 @@ static void real_text(uint64_t r, const char *key, int number, char *out, size_t
                    "{\"template\":\"python\",\"idempotency_key\":\"%s\",\"stream\":%s,\"command\":["
                    "\"python3\",\"-c\",\"print('output of %d', end='', flush=True); %s\"],"
                    "\"limits\":{%s\"processes\":16},\"expect\":{\"stdout\":\"%s\"},"
-                   "\"labels\":{\"verdict\":\"%s\",\"text\":\"output of %d\"}}",
+                   "\"labels\":{\"verdict\":\"%s\",\"text\":\"output of %d\",\"sandboxes\":\"1\"}}",
                    key, (r >> 40) % 2 ? "true" : "false", number, kinds[k].rest, kinds[k].limits,
                    wanted, kinds[k].verdict, number);
 }
