@@ -52,7 +52,9 @@ uint64_t pool_used_mib(const struct pool *p)
         used += vm_cost_mib(vm);
     }
     for (int i = 0; i < p->n_snapshots; i++) {
-        used += p->snapshots[i]->manifest.ram_bytes_used >> 20;
+        const struct pool_snapshot *s = p->snapshots[i];
+        used += s->manifest.ram_bytes_used >> 20;
+        used += s->state == SNAPSHOT_READING ? s->load_mib : 0; /* it is filling it */
     }
     return used + ((p->layer_bytes + (1 << 20) - 1) >> 20);
 }
@@ -106,13 +108,7 @@ uint32_t budget_lease_mib(const struct pool_snapshot *s)
 {
     uint32_t whole = policy_cost_mib(s->info.memory_mib, true);
     return started(s) > 0 ? whole - policy_cost_mib(s->info.memory_mib, false)
-                          : whole + s->load_mib;
-}
-
-uint64_t budget_left_bytes(const struct pool *p)
-{
-    uint64_t used = pool_used_mib(p), all = budget_mib(p);
-    return used < all ? (all - used) << 20 : 0;
+                          : whole + (s->state == SNAPSHOT_READING ? 0 : s->load_mib);
 }
 
 bool budget_fits(const struct pool *p, uint32_t need_mib, enum budget_place place)

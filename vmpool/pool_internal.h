@@ -48,12 +48,12 @@ struct pool_snapshot {
     enum snapshot_state state;
     struct template_info info;
     struct manifest manifest;
-    int ram_fd, state_fd;       /* sealed memfds when READY; while building, what the boot writes */
-    bool current;               /* templates/NAME/current points to it */
-    bool stored;                /* on disk */
-    bool build_asked;           /* pool_build waits for it */
-    bool kept;                  /* a tenant's: name is KEPT_NAME, digest its ID */
-    uint32_t load_mib;          /* of a kept one that there was no room to read: what it takes */
+    int ram_fd, state_fd; /* sealed memfds when READY; while building, what the boot writes */
+    bool current;         /* templates/NAME/current points to it */
+    bool stored;          /* on disk */
+    bool build_asked;     /* pool_build waits for it */
+    bool kept;            /* a tenant's: name is KEPT_NAME, digest its ID */
+    uint32_t load_mib;    /* of a kept one that is not read yet: what it takes; 0: not known */
     struct kept_manifest chain; /* of a kept one */
     char
         base[KEPT_ID_TEXT]; /* where its chain ends; of a template's: the ID it is kept as, or "" */
@@ -166,7 +166,6 @@ void budget_frozen(struct pool_vm *vm);
 uint32_t pool_target(const struct pool_snapshot *s, int64_t now_ms);
 /* Who is first in line for memory; NULL: nobody waits for it. */
 struct pool_waiter *budget_first(const struct pool *p);
-uint64_t budget_left_bytes(const struct pool *p);
 /* What a lease of it takes beyond what is counted. */
 uint32_t budget_lease_mib(const struct pool_snapshot *s);
 enum budget_place {

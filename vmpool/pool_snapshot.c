@@ -167,6 +167,8 @@ void snapshot_refuse(struct pool_snapshot *s, enum err_code code, const char *wh
     tell_built(s, s->reason);
 }
 
+static void begin_read(struct pool_snapshot *s);
+
 void snapshot_retry_due(struct pool *p, int64_t now_ms)
 {
     for (int i = 0; i < p->n_snapshots; i++) {
@@ -180,7 +182,7 @@ void snapshot_retry_due(struct pool *p, int64_t now_ms)
             const struct pool_waiter *first = budget_first(p);
             enum budget_place place = first && first->snapshot == s ? BUDGET_FIRST : BUDGET_LATER;
             if (budget_make_room(p, s, s->load_mib, place)) {
-                snapshot_want(s);
+                begin_read(s);
             }
         }
     }
@@ -279,6 +281,7 @@ static void read_done(void *user)
     if (s->kept && j->rc == -ERR_NO_CAPACITY) {
         s->state = SNAPSHOT_NEW; /* until there is room: snapshot_retry_due */
         s->load_mib = (uint32_t)((j->used + (1 << 20) - 1) >> 20);
+        pool_kick(s->pool);
         return;
     }
     if (s->kept && j->rc == -ERR_NOT_FOUND) { /* whoever asked may fetch it and ask again */
@@ -295,19 +298,31 @@ static void read_done(void *user)
     build(s);
 }
 
-void snapshot_want(struct pool_snapshot *s)
+/* Of a kept state the first read finds only out what it takes (no room is given to it); the second
+ * one, when there is as much, has it: it is counted as used from here on, so that two that begin at
+ * once do not count on the same room. */
+static void begin_read(struct pool_snapshot *s)
 {
     struct err err;
-    if (s->state != SNAPSHOT_NEW || s->pool->stopping) {
-        return;
-    }
     struct snapshot_job *j = new_job(s);
-    j->room = budget_left_bytes(s->pool);
+    j->room = (uint64_t)s->load_mib << 20;
     s->state = SNAPSHOT_READING;
     s->begun_ms = mono_ms();
     if (background_run(s->pool->background, read_work, read_done, j, &err) < 0) {
         free(j);
         snapshot_refuse(s, ERR_UNAVAILABLE, err.text);
+    }
+}
+
+void snapshot_want(struct pool_snapshot *s)
+{
+    if (s->state != SNAPSHOT_NEW || s->pool->stopping) {
+        return;
+    }
+    if (s->load_mib > 0) {
+        pool_kick(s->pool); /* snapshot_retry_due, when there is room */
+    } else {
+        begin_read(s);
     }
 }
 

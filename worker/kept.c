@@ -276,7 +276,8 @@ static void give_to_vmpool(const struct kept *k, const char *path)
     }
 }
 
-static int fetch_file(struct kept *k, const char *digest, const char *path, struct err *err)
+static int fetch_file(struct kept *k, const char *digest, const char *path, int stop_fd,
+                      struct err *err)
 {
     struct object_id id;
     cleanup_close int fd = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0640);
@@ -285,13 +286,14 @@ static int fetch_file(struct kept *k, const char *digest, const char *path, stru
     }
     give_to_vmpool(k, path);
     int rc = object_id_parse(&id, digest, err);
-    rc = rc < 0
-             ? rc
-             : object_get_parallel(k->objects, &id, fd, FETCH_RANGES, FETCH_RANGE_BYTES, NULL, err);
+    rc = rc < 0 ? rc
+                : object_get_parallel(k->objects, &id, fd, FETCH_RANGES, FETCH_RANGE_BYTES, stop_fd,
+                                      NULL, err);
     return rc == 0 && fsync(fd) < 0 ? err_sys(err, "%s", path) : rc;
 }
 
-static int fetch_state(struct kept *k, const char *id, const char *layer, struct err *err)
+static int fetch_state(struct kept *k, const char *id, const char *layer, int stop_fd,
+                       struct err *err)
 {
     char tmp[40], path[PATH_BYTES], to[PATH_BYTES];
     int rc = config_make_kept(k->config->home, err);
@@ -308,10 +310,10 @@ static int fetch_state(struct kept *k, const char *id, const char *layer, struct
     }
     give_to_vmpool(k, path);
     path_of(k, tmp, "layer", path);
-    rc = fetch_file(k, layer, path, err);
+    rc = fetch_file(k, layer, path, stop_fd, err);
     if (rc == 0) {
         path_of(k, tmp, "manifest.json", path);
-        rc = fetch_file(k, id, path, err);
+        rc = fetch_file(k, id, path, stop_fd, err);
     }
     path_of(k, tmp, NULL, path);
     path_of(k, id, NULL, to);
@@ -349,7 +351,7 @@ static void fetch_end(struct kept *k, struct fetch *f)
     (void)pthread_mutex_unlock(&k->fetch_lock);
 }
 
-/* Have one state here. Another slot that fetches it is waited for, until abort_fd is readable.
+/* Have one state here; another slot that fetches it is waited for; until abort_fd is readable.
  * Returns 1 when it was fetched now. */
 static int have_state(struct kept *k, const char *id, const char *layer, int abort_fd,
                       struct err *err)
@@ -357,7 +359,7 @@ static int have_state(struct kept *k, const char *id, const char *layer, int abo
     struct fetch f = { .id = id };
     while (!is_here(k, id)) {
         if (fetch_begin(k, &f)) {
-            int rc = is_here(k, id) ? 0 : fetch_state(k, id, layer, err);
+            int rc = is_here(k, id) ? 0 : fetch_state(k, id, layer, abort_fd, err);
             fetch_end(k, &f);
             return rc < 0 ? rc : 1;
         }

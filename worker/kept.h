@@ -27,7 +27,8 @@ bool kept_is(const char *template_name);
 MUST_CHECK int kept_resolve(struct kept *k, const char *tenant, const char *template_name,
                             struct snapshot_row *ret_row, struct err *err);
 /* pool_lease for that state: fetched first when this host has not got it. Where another slot
- * fetches it, that is waited for; nobody waits for a state that is not theirs. */
+ * fetches it, that is waited for; nobody waits for a state that is not theirs. abort_fd readable
+ * ends both with -ERR_STALE; whoever waited begins anew. */
 MUST_CHECK int kept_lease(struct kept *k, struct pool_client *pool, const struct snapshot_row *row,
                           bool saturated, int abort_fd, int64_t timeout_ms, struct lease *ret_lease,
                           struct err *err);

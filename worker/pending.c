@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include <uthash.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
@@ -23,13 +24,32 @@
 #define LOOK_MS_MAX 15000
 #define COPY_BYTES 65536
 #define NAME_BYTES (ID_TEXT_BYTES + OBJECT_HEX + 1)
+#define IN_A_ROW_MAX 4 /* failures: then the store is away */
+#define FILE_MS_MIN 2000
+#define FILE_MS_MAX 600000
+#define FILE_TRIES_MAX 8 /* of a file that is not what it was; then it stays until the next start  \
+                          */
+#define FAILED_MAX 4096  /* remembered; of more it is forgotten that they have failed */
+
+/* A file that was not stored. */
+struct failed {
+    UT_hash_handle hh;
+    char name[NAME_BYTES];
+    int tries;
+    int64_t due_ms; /* mono_ms; INT64_MAX: never */
+    bool own;       /* by its own fault */
+    uint64_t seen;  /* in this look */
+};
 
 struct pending {
     const struct config *config;
     struct object_store *objects;
     char dir[CONFIG_STR_MAX + 32];
-    struct pg pg; /* of the thread */
-    bool told;    /* of the thread: that the store is away */
+    /* of the thread */
+    struct pg pg;
+    struct failed *failed;
+    bool none_goes; /* the last look stored nothing of what it offered */
+    uint64_t looks;
     pthread_t thread;
     bool running;
 
@@ -146,11 +166,54 @@ bool pending_away(struct pending *p)
 
 /* ---- the thread ---- */
 
-/* One file: into the store, then its rows. 1: done with; 0: its job has not ended. */
-static int offer(struct pending *p, const char *name, struct err *err)
+static struct failed *failed_find(const struct pending *p, const char *name)
+{
+    struct failed *f;
+    HASH_FIND_STR(p->failed, name, f);
+    return f;
+}
+
+static void failed_drop(struct pending *p, struct failed *f)
+{
+    HASH_DEL(p->failed, f);
+    free(f);
+}
+
+static void failed_add(struct pending *p, const char *name, bool own, const struct err *err)
+{
+    struct failed *f = failed_find(p, name);
+    if (!f && HASH_COUNT(p->failed) < FAILED_MAX) {
+        f = calloc(1, sizeof *f);
+        if (!f) {
+            abort();
+        }
+        (void)snprintf(f->name, sizeof f->name, "%s", name);
+        f->seen = p->looks;
+        HASH_ADD_STR(p->failed, name, f);
+    }
+    if (!f) {
+        return;
+    }
+    f->own = own;
+    int64_t wait_ms = (int64_t)FILE_MS_MIN << (f->tries < 16 ? f->tries : 16);
+    f->due_ms = mono_ms() + (wait_ms < FILE_MS_MAX ? wait_ms : FILE_MS_MAX);
+    if (++f->tries == 1) {
+        log_warn("an artifact is not stored yet", "file", name, "error", err->text);
+    }
+    if (own && f->tries >= FILE_TRIES_MAX) {
+        f->due_ms = INT64_MAX;
+        log_error("an artifact is never stored: its file is not what it was", "file", name, "error",
+                  err->text);
+    }
+}
+
+/* One file: into the store, then its rows. 1: done with; 0: its job has not ended. *ret_own: that
+ * says nothing of the store, it is the file. */
+static int offer(struct pending *p, const char *name, bool *ret_own, struct err *err)
 {
     char job_id[ID_TEXT_BYTES], path[sizeof p->dir + NAME_BYTES + 2];
     const char *sha256 = NULL;
+    *ret_own = true;
     if (!name_parts(name, job_id, &sha256)) {
         return 0;
     }
@@ -161,11 +224,16 @@ static int offer(struct pending *p, const char *name, struct err *err)
     if (fd < 0 || fstat(fd, &st) < 0) {
         return errno == ENOENT ? 0 : err_sys(err, "%s", path); /* another worker was quicker */
     }
+    *ret_own = false;
     int rc = object_id_parse(&want, sha256, err);
     struct object_put put = { .fd = fd, .size_bytes = st.st_size, .want = &want };
     rc = rc < 0 ? rc : object_put(p->objects, &put, err);
     if (rc == 0) {
         set_away(p, false);
+    } else if (rc != -ERR_STALE) {
+        struct err why;
+        *ret_own = object_verify(&want, fd, &why) < 0;
+        *err = *ret_own ? why : *err;
     }
     rc = rc < 0 ? rc : store_artifact_came(&p->pg, job_id, sha256, err);
     if (rc > 0 && unlink(path) == 0) {
@@ -175,29 +243,117 @@ static int offer(struct pending *p, const char *name, struct err *err)
     return rc;
 }
 
-/* All that is there. false: try again later. */
-static bool look(struct pending *p)
+/* What one look has come to. */
+struct look {
+    int stored, failed, in_a_row; /* failed: by no fault of the file's */
+    bool stop;
+    struct err err;
+};
+
+static void try_one(struct pending *p, const char *name, struct look *l)
 {
-    DIR *d = opendir(p->dir);
-    struct err err = { 0 };
-    bool ok = true;
-    if (!d) {
-        return errno == ENOENT;
+    struct err err;
+    bool own;
+    int rc = offer(p, name, &own, &err);
+    if (rc >= 0) {
+        struct failed *f = failed_find(p, name);
+        if (f) {
+            failed_drop(p, f);
+        }
+        l->stored += !own;
+        l->in_a_row = 0;
+        return;
     }
-    for (struct dirent *e; ok && (e = readdir(d));) {
+    if (rc == -ERR_STALE) { /* the worker's end */
+        l->stop = true;
+        return;
+    }
+    failed_add(p, name, own, &err);
+    if (!own) {
+        l->failed++;
+        l->err = err;
+        l->stop = ++l->in_a_row >= IN_A_ROW_MAX;
+    }
+}
+
+/* All whose time it is; not those behind IN_A_ROW_MAX that failed one after the other. */
+static void look_all(struct pending *p, DIR *d, struct look *l)
+{
+    int64_t now = mono_ms();
+    for (struct dirent *e; !l->stop && (e = readdir(d));) {
         if (e->d_name[0] == '.') {
             continue;
         }
-        ok = offer(p, e->d_name, &err) >= 0;
+        struct failed *f = failed_find(p, e->d_name);
+        if (f) {
+            f->seen = p->looks;
+        }
+        if (!f || f->due_ms <= now) {
+            try_one(p, e->d_name, l);
+        }
+    }
+    struct failed *f, *next;
+    HASH_ITER(hh, p->failed, f, next)
+    {
+        if (!l->stop && f->seen != p->looks) { /* another worker has stored it */
+            failed_drop(p, f);
+        }
+    }
+}
+
+/* The one that was not tried for longest: each has its turn, should it be some that do not go.
+ * false: there is none. */
+static bool look_at_one(struct pending *p, DIR *d, struct look *l)
+{
+    char name[NAME_BYTES] = "";
+    int64_t due_ms = INT64_MAX;
+    for (struct dirent *e; due_ms > 0 && (e = readdir(d));) {
+        char job_id[ID_TEXT_BYTES];
+        const char *sha256;
+        const struct failed *f = failed_find(p, e->d_name);
+        if (name_parts(e->d_name, job_id, &sha256) && (f ? f->due_ms : 0) < due_ms) {
+            due_ms = f ? f->due_ms : 0;
+            (void)snprintf(name, sizeof name, "%s", e->d_name);
+        }
+    }
+    if (name[0]) {
+        try_one(p, name, l);
+    }
+    return name[0] != 0;
+}
+
+/* What waits, into the store. While that is away it is asked for one of them at a time. false: not
+ * so soon again. */
+static bool look(struct pending *p)
+{
+    DIR *d = opendir(p->dir);
+    struct look l = { 0 };
+    if (!d) {
+        return errno == ENOENT;
+    }
+    p->looks++;
+    bool was = p->none_goes;
+    if (was) {
+        was = look_at_one(p, d, &l);
+        rewinddir(d);
+    }
+    if (was && l.stored > 0) {
+        struct failed *f, *next;
+        log_info("artifacts are stored again");
+        HASH_ITER(hh, p->failed, f, next)
+        {
+            f->due_ms = f->own ? f->due_ms : 0;
+        }
+    }
+    if (!was || l.stored > 0) {
+        look_all(p, d, &l);
     }
     (void)closedir(d);
-    if (!ok && !p->told && err.code != ERR_STALE) { /* which is the worker's end */
-        log_warn("artifacts wait for the object store", "error", err.text);
-    } else if (ok && p->told) {
-        log_info("artifacts are stored again");
+    p->none_goes = l.stored == 0 && (was || l.failed > 0);
+    if (p->none_goes && !was) {
+        log_warn("artifacts wait for the object store", "error", l.err.text);
     }
-    p->told = !ok;
-    return ok;
+    return !p->none_goes;
 }
 
 static void *pending_main(void *arg)
@@ -289,6 +445,11 @@ void pending_stop(struct pending *p)
     (void)pthread_mutex_unlock(&p->lock);
     if (p->running) {
         (void)pthread_join(p->thread, NULL);
+    }
+    struct failed *f, *next;
+    HASH_ITER(hh, p->failed, f, next)
+    {
+        failed_drop(p, f);
     }
     pg_close(&p->pg);
     (void)pthread_mutex_destroy(&p->lock);

@@ -4,9 +4,12 @@
  * into HOME/spool/objects under the job's id and its digest, durable before the result commits with
  * the artifact marked `pending`. One thread offers what is there to the store; when it has it, and
  * the job's rows say so, the file is removed. A result that is not in Postgres yet keeps its files:
- * they are offered again until the job has ended. While the store is away nobody else asks it: what
- * slots have is kept at once (pending_away), until the thread has stored something again. Files
- * outlive the worker: the next one of this home goes on. Thread-safe. */
+ * they are offered again until the job has ended. One that fails is passed over for a while, which
+ * doubles each time; one that is not what its digest says any more is given up after some tries
+ * (until the next start). When several fail one after the other the store is away: then it is asked
+ * for one file at a time, and nobody else asks it: what slots have is kept at once (pending_away),
+ * until the thread has stored something again. Files outlive the worker: the next one of this home
+ * goes on. Thread-safe. */
 #pragma once
 #include "common/base/config.h"
 #include "common/store/object.h"

@@ -1,23 +1,29 @@
 #include "common/archive/source.h"
 
 #include <archive.h>
+#include <assert.h>
 #include <errno.h>
+#include <stddef.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define TAR_BLOCK 512u
 
+/* All but the chunk. */
+static void begin(struct source *s)
+{
+    memset(s, 0, offsetof(struct source, chunk));
+    s->fd = -1;
+    s->unpacked_max = UINT64_MAX;
+}
+
 void source_memory(struct source *s, const void *data, size_t n)
 {
+    begin(s);
     s->mem = n > 0 ? data : (const void *)"";
-    s->fd = -1;
     s->seekable = true;
     s->size = (int64_t)n;
-    s->pos = 0;
-    s->head = 0;
-    s->unpacked_max = UINT64_MAX;
-    s->over = false;
 }
 
 int source_fd(struct source *s, int fd, struct err *err)
@@ -29,14 +35,10 @@ int source_fd(struct source *s, int fd, struct err *err)
     if (S_ISDIR(st.st_mode)) {
         return err_set(err, ERR_INVALID, "archive: is a folder");
     }
-    s->mem = NULL;
+    begin(s);
     s->fd = fd;
     s->seekable = S_ISREG(st.st_mode);
     s->size = s->seekable ? st.st_size : -1;
-    s->pos = 0;
-    s->head = 0;
-    s->unpacked_max = UINT64_MAX;
-    s->over = false;
     return 0;
 }
 
@@ -50,7 +52,41 @@ static ssize_t fetch(struct source *s, uint8_t *out, size_t n)
     if (got > 0) {
         s->pos += got;
     }
+    if (got == 0 && s->seekable && s->pos < s->size) {
+        s->shorter = true;
+        errno = ESTALE;
+        return -1;
+    }
     return got;
+}
+
+/* Of n bytes that end at s->pos. What is read again is not counted again. */
+static void count_records(struct source *s, const uint8_t *data, size_t n)
+{
+    static const uint8_t mark[4] = { 'P', 'K', 1, 2 };
+    int64_t at = s->pos - (int64_t)n;
+    if (at > s->counted_to) {
+        memset(s->last, 0, sizeof s->last); /* it was not read in one */
+    }
+    for (size_t i = at < s->counted_to ? (size_t)(s->counted_to - at) : 0; i < n; i++) {
+        memmove(s->last, s->last + 1, sizeof s->last - 1);
+        s->last[sizeof s->last - 1] = data[i];
+        s->records += memcmp(s->last, mark, sizeof mark) == 0;
+    }
+    s->counted_to = s->pos > s->counted_to ? s->pos : s->counted_to;
+    s->full = s->records > s->records_max;
+}
+
+static la_ssize_t give(struct archive *a, struct source *s, const uint8_t *data, ssize_t n)
+{
+    if (s->counting && n > 0) {
+        count_records(s, data, (size_t)n);
+    }
+    if (s->full) {
+        archive_set_error(a, EFBIG, "too many records");
+        return ARCHIVE_FATAL;
+    }
+    return n;
 }
 
 static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_data)
@@ -68,7 +104,7 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_data)
         got = (ssize_t)(left < (int64_t)SOURCE_CHUNK_BYTES ? left : (int64_t)SOURCE_CHUNK_BYTES);
         *ret_data = s->mem + s->pos;
         s->pos += got;
-        return got;
+        return give(a, s, *ret_data, got);
     }
     *ret_data = s->chunk;
     if (s->head > 0) {
@@ -78,10 +114,11 @@ static la_ssize_t on_read(struct archive *a, void *arg, const void **ret_data)
     }
     got = fetch(s, s->chunk, sizeof s->chunk);
     if (got < 0) {
-        archive_set_error(a, errno, "read: %s", strerror(errno));
+        s->error = errno;
+        archive_set_error(a, s->error, "read: %s", strerror(s->error));
         return ARCHIVE_FATAL;
     }
-    return got;
+    return give(a, s, s->chunk, got);
 }
 
 static la_int64_t on_seek(struct archive *a, void *arg, la_int64_t offset, int whence)
@@ -109,7 +146,10 @@ static int peek(struct source *s, const uint8_t **ret_head, size_t *ret_n, struc
     while (n < TAR_BLOCK) {
         ssize_t got = fetch(s, s->chunk + n, TAR_BLOCK - n);
         if (got < 0) {
-            return err_sys(err, "archive: read");
+            s->error = errno;
+            int rc = source_failed(s, err);
+            assert(rc < 0);
+            return rc;
         }
         if (got == 0) {
             break;
@@ -203,7 +243,26 @@ int source_open(struct source *s, struct archive *a, struct err *err)
         (void)archive_read_set_seek_callback(a, on_seek);
     }
     if (archive_read_open1(a) != ARCHIVE_OK) {
-        return err_set(err, ERR_INVALID, "archive: %s", archive_error_string(a));
+        int rc = source_failed(s, err);
+        return rc < 0 ? rc : err_set(err, ERR_INVALID, "archive: %s", archive_error_string(a));
     }
     return 0;
+}
+
+int source_failed(const struct source *s, struct err *err)
+{
+    if (s->error == 0) {
+        return 0;
+    }
+    if (s->shorter) {
+        return err_set(err, ERR_SYS, "archive: the file became shorter while it was read");
+    }
+    errno = s->error;
+    return err_sys(err, "archive: read");
+}
+
+void source_records(struct source *s, uint32_t max)
+{
+    s->counting = true;
+    s->records_max = max;
 }

@@ -41,9 +41,21 @@ static int of_entry(struct err *err, const char *name)
     return err_prefix(err, "archive: '%s'", shown);
 }
 
+static int too_many(const struct unpack *u, struct err *err)
+{
+    return err_set(err, ERR_TOO_LARGE, "archive: more than %u entries", u->limits->entries_max);
+}
+
 static int damaged(struct unpack *u, struct err *err)
 {
     const char *why = archive_error_string(u->a);
+    int rc = source_failed(&u->source, err);
+    if (rc < 0) {
+        return rc;
+    }
+    if (u->source.full) {
+        return too_many(u, err);
+    }
     if (u->source.over) {
         return err_set(err, ERR_TOO_LARGE, "archive: what it unpacks to is more than %llu bytes",
                        (unsigned long long)u->source.unpacked_max);
@@ -91,7 +103,11 @@ static int configure(struct unpack *u, struct err *err)
         u->source.unpacked_max =
             l->total_bytes_max + l->entries_max * (HEADER_BYTES + 2 * (uint64_t)l->path_bytes_max);
     }
-    return source_open(&u->source, u->a, err);
+    rc = source_open(&u->source, u->a, err);
+    if (rc == 0 && u->zip) {
+        source_records(&u->source, u->limits->entries_max);
+    }
+    return rc;
 }
 
 /* A warning that a name could not be converted: its record says UTF-8 and it is not. GNU tar writes
@@ -296,15 +312,16 @@ static int run(struct unpack *u, struct err *err)
     while (rc >= 0 && !u->empty) {
         struct archive_entry *ae;
         int got = archive_read_next_header(u->a, &ae);
+        u->source.counting = false; /* of a zip: its directory is read */
         if (got == ARCHIVE_EOF) {
-            return u->entries;
+            rc = source_failed(&u->source, err);
+            return rc < 0 ? rc : u->entries;
         }
         if (got != ARCHIVE_OK && got != ARCHIVE_WARN) {
             return damaged(u, err);
         }
         if (++u->headers > u->limits->entries_max) {
-            return err_set(err, ERR_TOO_LARGE, "archive: more than %u entries",
-                           u->limits->entries_max);
+            return too_many(u, err);
         }
         struct unpack_entry e = { .size = -1 };
         const char *name = archive_entry_pathname(ae);

@@ -52,8 +52,9 @@ struct unpack_sink {
 
 /* Returns the number of entries given out. -ERR_INVALID names the entry and the rule it breaks, or
  * says that this is no archive that is read here, is encrypted or damaged; -ERR_TOO_LARGE: a
- * maximum; -ERR_SYS, -ERR_UNSUPPORTED (no C.UTF-8); or what the sink returned. Entries before the
- * bad one have been given out: the caller throws them away. */
+ * maximum; -ERR_SYS: it could not be read to its end, whatever it is; -ERR_UNSUPPORTED (no
+ * C.UTF-8); or what the sink returned. Entries before the bad one have been given out: the caller
+ * throws them away. */
 MUST_CHECK int unpack_memory(const void *data, size_t n, const struct unpack_limits *limits,
                              const struct unpack_sink *sink, struct err *err);
 /* From fd: a regular file from its beginning (its offset is not used), or a pipe or socket to its

@@ -126,10 +126,17 @@ int object_get_range(struct object_store *s, const struct object_id *id, int64_t
         return err_set(err, ERR_INVALID, "object %s: range %" PRId64 "+%" PRId64, id->hex, offset,
                        length);
     }
-    return length == 0 ? 0 : s->ops->get_range(s, id, offset, length, fd, fd_offset, err);
+    return length == 0 ? 0 : s->ops->get_range(s, id, offset, length, fd, fd_offset, -1, err);
 }
 
-int object_verify(const struct object_id *id, int fd, struct err *err)
+static int stale(const struct object_id *id, struct err *err)
+{
+    return err_set(err, ERR_STALE, "object %s: given up", id->hex);
+}
+
+/* s NULL: nothing stops it. */
+static int verify(const struct object_store *s, const struct object_id *id, int fd, int stop_fd,
+                  struct err *err)
 {
     cleanup_free uint8_t *chunk = malloc(OBJECT_CHUNK_BYTES);
     if (!chunk) {
@@ -143,6 +150,9 @@ int object_verify(const struct object_id *id, int fd, struct err *err)
     while ((n = object_source_read(&src, at, chunk, OBJECT_CHUNK_BYTES)) > 0) {
         object_hash_add(&h, chunk, (size_t)n);
         at += n;
+        if (s && object_stopped(s, stop_fd)) {
+            return stale(id, err);
+        }
     }
     if (n < 0) {
         return err_sys(err, "object %s: read", id->hex);
@@ -152,10 +162,15 @@ int object_verify(const struct object_id *id, int fd, struct err *err)
     return strcmp(is.hex, id->hex) == 0 ? 0 : object_corrupt(id, &is, "what was read", err);
 }
 
+int object_verify(const struct object_id *id, int fd, struct err *err)
+{
+    return verify(NULL, id, fd, -1, err);
+}
+
 struct parallel {
     struct object_store *s;
     const struct object_id *id;
-    int fd;
+    int fd, stop_fd;
     int64_t size, step;
     atomic_llong next;
     atomic_bool failed;
@@ -174,7 +189,7 @@ static void *fetch_ranges(void *arg)
         }
         int64_t n = p->size - at < p->step ? p->size - at : p->step;
         struct err err;
-        int rc = object_get_range(p->s, p->id, at, n, p->fd, at, &err);
+        int rc = p->s->ops->get_range(p->s, p->id, at, n, p->fd, at, p->stop_fd, &err);
         if (rc < 0 && !atomic_exchange(&p->failed, true)) {
             p->rc = rc; /* read after the join */
             p->err = err;
@@ -210,24 +225,28 @@ static int get_parallel(struct parallel *p, int ranges, struct err *err)
         }
         return p->rc;
     }
-    return object_verify(p->id, p->fd, err);
+    return verify(p->s, p->id, p->fd, p->stop_fd, err);
 }
 
 int object_get_parallel(struct object_store *s, const struct object_id *id, int fd, int ranges,
-                        int64_t min_range_bytes, int64_t *ret_size_bytes, struct err *err)
+                        int64_t min_range_bytes, int stop_fd, int64_t *ret_size_bytes,
+                        struct err *err)
 {
     assert(ranges >= 1 && ranges <= OBJECT_RANGES_MAX && min_range_bytes >= 1);
     int64_t size;
-    int rc = s->ops->size(s, id, &size, err);
+    int rc = s->ops->size(s, id, stop_fd, &size, err);
     if (rc < 0) {
         return rc;
     }
     if (ftruncate(fd, 0) < 0 || ftruncate(fd, size) < 0) {
         return err_sys(err, "object %s: output of %" PRId64 " bytes", id->hex, size);
     }
-    struct parallel p = {
-        .s = s, .id = id, .fd = fd, .size = size, .step = range_step(size, ranges, min_range_bytes)
-    };
+    struct parallel p = { .s = s,
+                          .id = id,
+                          .fd = fd,
+                          .stop_fd = stop_fd,
+                          .size = size,
+                          .step = range_step(size, ranges, min_range_bytes) };
     rc = get_parallel(&p, ranges, err);
     if (rc < 0) {
         (void)!ftruncate(fd, 0);
@@ -274,13 +293,13 @@ int object_open(struct object_store *s, const struct object_id *id, bool verify,
 int object_size(struct object_store *s, const struct object_id *id, int64_t *ret_size_bytes,
                 struct err *err)
 {
-    return s->ops->size(s, id, ret_size_bytes, err);
+    return s->ops->size(s, id, -1, ret_size_bytes, err);
 }
 
 int object_exists(struct object_store *s, const struct object_id *id, struct err *err)
 {
     int64_t size;
-    int rc = s->ops->size(s, id, &size, err);
+    int rc = s->ops->size(s, id, -1, &size, err);
     return rc == 0 ? 1 : rc == -ERR_NOT_FOUND ? 0 : rc;
 }
 

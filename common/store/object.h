@@ -106,10 +106,11 @@ MUST_CHECK int object_get_range(struct object_store *s, const struct object_id *
                                 int64_t length, int fd, int64_t fd_offset, struct err *err);
 /* The whole object into the regular file fd from position 0, as up to `ranges` ranges (1 ..
  * OBJECT_RANGES_MAX) of at least min_range_bytes fetched at the same time, then checked. After an
- * error the file is cut to 0. */
+ * error the file is cut to 0. stop_fd (-1: none) readable ends it within a fraction of a second:
+ * -ERR_STALE. */
 MUST_CHECK int object_get_parallel(struct object_store *s, const struct object_id *id, int fd,
-                                   int ranges, int64_t min_range_bytes, int64_t *ret_size_bytes,
-                                   struct err *err);
+                                   int ranges, int64_t min_range_bytes, int stop_fd,
+                                   int64_t *ret_size_bytes, struct err *err);
 /* An fd to read (O_RDONLY, position 0). Local object: the object itself, no copy, checked only when
  * verify. S3: an unlinked temporary file, always checked. */
 MUST_CHECK int object_open(struct object_store *s, const struct object_id *id, bool verify,

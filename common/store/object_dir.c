@@ -63,9 +63,10 @@ static int dir_open(struct object_store *s, const struct object_id *id, int *ret
     return 0;
 }
 
-static int dir_size(struct object_store *s, const struct object_id *id, int64_t *ret_size,
-                    struct err *err)
+static int dir_size(struct object_store *s, const struct object_id *id, int stop_fd,
+                    int64_t *ret_size, struct err *err)
 {
+    (void)stop_fd;
     char path[DIR_PATH_MAX];
     path_of(s, id, path);
     struct stat st;
@@ -263,7 +264,7 @@ static int dir_get(struct object_store *s, const struct object_id *id, int fd, i
 }
 
 static int dir_get_range(struct object_store *s, const struct object_id *id, int64_t offset,
-                         int64_t length, int fd, int64_t fd_offset, struct err *err)
+                         int64_t length, int fd, int64_t fd_offset, int stop_fd, struct err *err)
 {
     cleanup_close int from = -1;
     int rc = dir_open(s, id, &from, err);
@@ -291,6 +292,9 @@ static int dir_get_range(struct object_store *s, const struct object_id *id, int
             return rc;
         }
         done += n;
+        if (object_stopped(s, stop_fd)) {
+            return err_set(err, ERR_STALE, "object %s: given up", id->hex);
+        }
     }
     return 0;
 }

@@ -15,11 +15,12 @@ struct object_ops {
     int (*put)(struct object_store *s, struct object_put *put, struct err *err);
     int (*get)(struct object_store *s, const struct object_id *id, int fd, int64_t *ret_size,
                struct err *err);
+    /* stop_fd (-1: none) readable: -ERR_STALE, soon */
     int (*get_range)(struct object_store *s, const struct object_id *id, int64_t offset,
-                     int64_t length, int fd, int64_t fd_offset, struct err *err);
+                     int64_t length, int fd, int64_t fd_offset, int stop_fd, struct err *err);
     /* NULL: objects are not local files */
     int (*open)(struct object_store *s, const struct object_id *id, int *ret_fd, struct err *err);
-    int (*size)(struct object_store *s, const struct object_id *id, int64_t *ret_size,
+    int (*size)(struct object_store *s, const struct object_id *id, int stop_fd, int64_t *ret_size,
                 struct err *err);
     int (*remove)(struct object_store *s, const struct object_id *id, struct err *err);
     int (*sweep)(struct object_store *s, const struct object_id *id, int64_t before_ms,
@@ -101,6 +102,8 @@ ssize_t object_source_read(const struct object_source *src, int64_t at, void *da
 MUST_CHECK int object_source_drain(const struct object_source *src, struct object_put *put, int out,
                                    const char *out_path, struct err *err);
 MUST_CHECK int object_write_all(int fd, const void *data, size_t n);
+/* Nobody waits for it any more: the store was given up, or stop_fd (-1: none) is readable. */
+bool object_stopped(const struct object_store *s, int stop_fd);
 
 /* ---- temporary files (object_tmp.c) ---- */
 struct object_tmp {

@@ -21,6 +21,12 @@ static int wait_for(int fd, short events)
     return poll(&p, 1, -1) < 0 && errno != EINTR ? -1 : 0;
 }
 
+bool object_stopped(const struct object_store *s, int stop_fd)
+{
+    struct pollfd p = { .fd = stop_fd, .events = POLLIN };
+    return atomic_load(&s->given_up) || (stop_fd >= 0 && poll(&p, 1, 0) > 0);
+}
+
 /* pwrite for at >= 0, else write. 0, or -1 with errno. */
 static int write_all(int fd, const void *data, size_t n, int64_t at)
 {

@@ -22,7 +22,7 @@ void s3_key(const struct object_s3 *s, const struct object_id *id, char out[S3_K
 }
 
 /* A 404 to HEAD has no body that would tell an absent object from an absent bucket. */
-static int bucket_there(struct object_s3 *s, struct err *err)
+static int bucket_there(struct object_s3 *s, int stop_fd, struct err *err)
 {
     if (atomic_load(&s->bucket_seen)) {
         return 0;
@@ -30,11 +30,12 @@ static int bucket_there(struct object_s3 *s, struct err *err)
     cleanup_s3_response struct s3_response r;
     s3_response_init(&r);
     struct s3_request q = S3_REQUEST(.method = "GET", .query = "list-type=2&max-keys=1&prefix=");
+    q.stop_fd = stop_fd;
     return s3_send(s, &q, &r, err);
 }
 
-static int head(struct object_store *store, const struct object_id *id, int64_t *ret_size,
-                int64_t *ret_modified_ms, struct err *err)
+static int head(struct object_store *store, const struct object_id *id, int stop_fd,
+                int64_t *ret_size, int64_t *ret_modified_ms, struct err *err)
 {
     struct object_s3 *s = s3_of(store);
     char key[S3_KEY_MAX];
@@ -42,9 +43,10 @@ static int head(struct object_store *store, const struct object_id *id, int64_t 
     cleanup_s3_response struct s3_response r;
     s3_response_init(&r);
     struct s3_request q = S3_REQUEST(.method = "HEAD", .key = key);
+    q.stop_fd = stop_fd;
     int rc = s3_send(s, &q, &r, err);
     if (rc == -ERR_NOT_FOUND) {
-        int bucket = bucket_there(s, err);
+        int bucket = bucket_there(s, stop_fd, err);
         return bucket < 0 ? bucket : s3_refused(s, &q, &r, err);
     }
     if (rc < 0) {
@@ -59,11 +61,11 @@ static int head(struct object_store *store, const struct object_id *id, int64_t 
     return 0;
 }
 
-int s3_head(struct object_store *store, const struct object_id *id, int64_t *ret_size,
+int s3_head(struct object_store *store, const struct object_id *id, int stop_fd, int64_t *ret_size,
             struct err *err)
 {
     int64_t modified_ms;
-    return head(store, id, ret_size, &modified_ms, err);
+    return head(store, id, stop_fd, ret_size, &modified_ms, err);
 }
 
 /* 1: there and young, the put is done. 0: not, or it may not be asked (a key that may only put), or
@@ -72,7 +74,7 @@ static int there_already(struct object_store *s, struct object_put *put, const s
                          int64_t size, struct err *err)
 {
     int64_t there, modified_ms;
-    int rc = head(s, id, &there, &modified_ms, err);
+    int rc = head(s, id, -1, &there, &modified_ms, err);
     if (rc == -ERR_NOT_FOUND || rc == -ERR_REFUSED ||
         (rc == 0 && (there != size || object_is_old(s, modified_ms)))) {
         return 0;
@@ -153,7 +155,7 @@ static int s3_sweep(struct object_store *s, const struct object_id *id, int64_t 
                     struct err *err)
 {
     int64_t size, modified_ms;
-    int rc = head(s, id, &size, &modified_ms, err);
+    int rc = head(s, id, -1, &size, &modified_ms, err);
     if (rc == -ERR_NOT_FOUND || (rc == 0 && (modified_ms < 0 || modified_ms >= before_ms))) {
         return 0;
     }
@@ -188,7 +190,7 @@ static void s3_free(struct object_store *store)
 {
     struct object_s3 *s = s3_of(store);
     for (int i = 0; i < s->n_idle; i++) {
-        curl_easy_cleanup(s->idle[i]);
+        s3_handle_done(&s->idle[i]);
     }
     (void)pthread_mutex_destroy(&s->lock);
     sodium_memzero(&s->o, sizeof s->o);

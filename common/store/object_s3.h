@@ -15,6 +15,12 @@
 /* Progress after which a broken download may use all its attempts again. */
 #define S3_PROGRESS_BYTES (1 << 20)
 
+/* The connection is kept in multi, which waits for stop_fd beside it. */
+struct s3_handle {
+    CURL *easy;
+    CURLM *multi;
+};
+
 struct object_s3 {
     struct object_store base;
     struct object_s3_options o;
@@ -22,7 +28,7 @@ struct object_s3 {
     char base_path[80];        /* "" or "/bucket" */
     atomic_bool bucket_seen;   /* a request came back that only an existing bucket answers so */
     pthread_mutex_t lock;      /* guards idle */
-    CURL *idle[S3_IDLE_MAX];
+    struct s3_handle idle[S3_IDLE_MAX];
     int n_idle;
 };
 
@@ -39,11 +45,13 @@ struct s3_request {
      * response.text. */
     int (*on_body)(void *ctx, const void *data, size_t n, struct err *err);
     void *ctx;
+    int stop_fd; /* readable: the request ends with -ERR_STALE; -1: never */
 };
 #define S3_REQUEST(...)                                                                            \
     (struct s3_request)                                                                            \
     {                                                                                              \
-        .body_fd = -1, .body_bytes = -1, .range_first = -1, .range_last = -1, __VA_ARGS__          \
+        .body_fd = -1, .body_bytes = -1, .range_first = -1, .range_last = -1, .stop_fd = -1,       \
+        __VA_ARGS__                                                                                \
     }
 
 struct s3_response {
@@ -62,15 +70,16 @@ static inline void cleanup_s3_response_fn(struct s3_response *r)
 }
 #define cleanup_s3_response __attribute__((cleanup(cleanup_s3_response_fn)))
 void s3_response_init(struct s3_response *r);
+void s3_handle_done(struct s3_handle *h);
 
 enum s3_outcome { S3_DONE, S3_AGAIN, S3_FINAL };
 /* One attempt. err is filled unless S3_DONE; S3_AGAIN: another attempt may succeed. r is emptied
  * first. */
 enum s3_outcome s3_try(struct object_s3 *s, const struct s3_request *q, struct s3_response *r,
                        struct err *err);
-/* Another attempt? Counts *attempt (0 before the first) up and waits; false when they are used up:
- * err then says how many there were. */
-bool s3_again(struct object_s3 *s, int *attempt, struct err *err);
+/* Another attempt? Counts *attempt (0 before the first) up and waits, no longer than until stop_fd
+ * is readable; false when they are used up: err then says how many there were. */
+bool s3_again(struct object_s3 *s, int stop_fd, int *attempt, struct err *err);
 /* s3_try until it is done, final or out of attempts. */
 MUST_CHECK int s3_send(struct object_s3 *s, const struct s3_request *q, struct s3_response *r,
                        struct err *err);
@@ -85,13 +94,14 @@ void s3_key(const struct object_s3 *s, const struct object_id *id, char out[S3_K
 struct stat;
 MUST_CHECK int s3_upload(struct object_s3 *s, const struct object_source *src, int64_t size,
                          const struct object_id *id, const struct stat *before, struct err *err);
-MUST_CHECK int s3_head(struct object_store *s, const struct object_id *id, int64_t *ret_size,
-                       struct err *err);
+MUST_CHECK int s3_head(struct object_store *s, const struct object_id *id, int stop_fd,
+                       int64_t *ret_size, struct err *err);
 /* object_s3_get.c, object_s3_list.c: functions of the driver's table. */
 MUST_CHECK int s3_get(struct object_store *s, const struct object_id *id, int fd, int64_t *ret_size,
                       struct err *err);
 MUST_CHECK int s3_get_range(struct object_store *s, const struct object_id *id, int64_t offset,
-                            int64_t length, int fd, int64_t fd_offset, struct err *err);
+                            int64_t length, int fd, int64_t fd_offset, int stop_fd,
+                            struct err *err);
 MUST_CHECK int s3_list(struct object_store *s, const struct object_id *after,
                        struct object_info *rows, int max, struct err *err);
 

@@ -14,6 +14,7 @@ struct download {
     const struct s3_response *response;
     int64_t first, length; /* length -1: to the end */
     int64_t done;
+    int stop_fd;
     bool fresh; /* nothing of this answer was seen */
 };
 
@@ -51,6 +52,7 @@ static enum s3_outcome attempt_once(struct object_s3 *s, struct download *d, str
     d->fresh = true;
     bool all = d->length < 0 && d->done == 0;
     struct s3_request q = S3_REQUEST(.method = "GET", .key = key, .on_body = on_body, .ctx = d);
+    q.stop_fd = d->stop_fd;
     if (!all) {
         q.range_first = d->first + d->done;
         q.range_last = d->length < 0 ? -1 : d->first + d->length - 1;
@@ -78,7 +80,7 @@ static int download(struct object_s3 *s, struct download *d, struct err *err)
         if (d->done - before >= S3_PROGRESS_BYTES) {
             attempt = 0;
         }
-        if (o == S3_FINAL || !s3_again(s, &attempt, &mine)) {
+        if (o == S3_FINAL || !s3_again(s, d->stop_fd, &attempt, &mine)) {
             if (err) {
                 *err = mine;
             }
@@ -97,7 +99,7 @@ int s3_get(struct object_store *s, const struct object_id *id, int fd, int64_t *
     }
     struct object_hash h;
     object_hash_init(&h);
-    struct download d = { .id = id, .sink = &sink, .hash = &h, .length = -1 };
+    struct download d = { .id = id, .sink = &sink, .hash = &h, .length = -1, .stop_fd = -1 };
     rc = download(s3_of(s), &d, err);
     if (rc == 0) {
         struct object_id is;
@@ -113,10 +115,12 @@ int s3_get(struct object_store *s, const struct object_id *id, int fd, int64_t *
 }
 
 int s3_get_range(struct object_store *s, const struct object_id *id, int64_t offset, int64_t length,
-                 int fd, int64_t fd_offset, struct err *err)
+                 int fd, int64_t fd_offset, int stop_fd, struct err *err)
 {
     assert(length > 0);
     struct object_sink sink = { .fd = fd, .positioned = true, .at = fd_offset };
-    struct download d = { .id = id, .sink = &sink, .first = offset, .length = length };
+    struct download d = {
+        .id = id, .sink = &sink, .first = offset, .length = length, .stop_fd = stop_fd
+    };
     return download(s3_of(s), &d, err);
 }

@@ -25,7 +25,7 @@ struct transfer {
     struct object_s3 *s;
     const struct s3_request *q;
     struct s3_response *r;
-    CURL *curl;
+    struct s3_handle h;
     int64_t sent;
     curl_off_t moved; /* bytes in both directions when last looked at */
     int64_t moved_ms; /* since when it is so many (mono_ms) */
@@ -81,7 +81,7 @@ static size_t on_write(char *data, size_t size, size_t n, void *arg)
 {
     struct transfer *t = arg;
     size_t len = size * n;
-    (void)curl_easy_getinfo(t->curl, CURLINFO_RESPONSE_CODE, &t->r->status);
+    (void)curl_easy_getinfo(t->h.easy, CURLINFO_RESPONSE_CODE, &t->r->status);
     if (t->r->status < 200 || t->r->status > 299) {
         size_t keep = t->r->text.len < ERROR_TEXT_MAX ? ERROR_TEXT_MAX - t->r->text.len : 0;
         keep = keep < len ? keep : len;
@@ -106,7 +106,7 @@ static int on_progress(void *arg, curl_off_t down_total, curl_off_t down, curl_o
         t->moved_ms = now;
     }
     t->stalled = now - t->moved_ms >= (int64_t)t->s->o.stall_timeout_s * 1000;
-    return t->stalled || atomic_load(&t->s->base.given_up);
+    return t->stalled || object_stopped(&t->s->base, t->q->stop_fd);
 }
 
 /* The value of header `name` in line[0..n), trimmed, cut into out; false when it is another. */
@@ -151,32 +151,57 @@ static size_t on_header(char *line, size_t size, size_t n, void *arg)
 
 /* ---- handles ---- */
 
-static CURL *handle_out(struct object_s3 *s)
+static struct s3_handle handle_out(struct object_s3 *s)
 {
     (void)pthread_mutex_lock(&s->lock);
-    CURL *c = s->n_idle > 0 ? s->idle[--s->n_idle] : NULL;
+    struct s3_handle h = s->n_idle > 0 ? s->idle[--s->n_idle] : (struct s3_handle){ 0 };
     (void)pthread_mutex_unlock(&s->lock);
-    if (!c) {
-        c = curl_easy_init();
-        if (!c) {
+    if (!h.easy) {
+        h = (struct s3_handle){ curl_easy_init(), curl_multi_init() };
+        if (!h.easy || !h.multi) {
             abort();
         }
     }
-    return c;
+    return h;
 }
 
-static void handle_back(struct object_s3 *s, CURL *c)
+void s3_handle_done(struct s3_handle *h)
 {
-    curl_easy_reset(c); /* keeps the connection */
+    curl_easy_cleanup(h->easy);
+    (void)curl_multi_cleanup(h->multi);
+}
+
+static void handle_back(struct object_s3 *s, struct s3_handle h)
+{
+    curl_easy_reset(h.easy); /* keeps the connection */
     (void)pthread_mutex_lock(&s->lock);
     bool kept = s->n_idle < S3_IDLE_MAX;
     if (kept) {
-        s->idle[s->n_idle++] = c;
+        s->idle[s->n_idle++] = h;
     }
     (void)pthread_mutex_unlock(&s->lock);
     if (!kept) {
-        curl_easy_cleanup(c);
+        s3_handle_done(&h);
     }
+}
+
+/* As curl_easy_perform, which looks at nothing else for up to a second. */
+static CURLcode perform(const struct s3_handle *h, int stop_fd)
+{
+    struct curl_waitfd stop = { .fd = stop_fd, .events = CURL_WAIT_POLLIN };
+    int running = 1, left;
+    CURLcode code = CURLE_ABORTED_BY_CALLBACK;
+    if (curl_multi_add_handle(h->multi, h->easy) != CURLM_OK) {
+        return CURLE_OUT_OF_MEMORY;
+    }
+    while (curl_multi_perform(h->multi, &running) == CURLM_OK && running > 0 &&
+           curl_multi_poll(h->multi, &stop, stop_fd >= 0, GIVE_UP_LOOK_MS, NULL) == CURLM_OK) {
+    }
+    for (const CURLMsg *m; (m = curl_multi_info_read(h->multi, &left));) {
+        code = m->msg == CURLMSG_DONE ? m->data.result : code;
+    }
+    (void)curl_multi_remove_handle(h->multi, h->easy);
+    return code;
 }
 
 /* ---- request ---- */
@@ -217,7 +242,7 @@ static void set_options(struct transfer *t, const char *url, struct curl_slist *
 {
     const struct object_s3_options *o = &t->s->o;
     const struct s3_request *q = t->q;
-    CURL *c = t->curl;
+    CURL *c = t->h.easy;
     char sign[128];
     (void)snprintf(sign, sizeof sign, "aws:amz:%s:s3", o->region);
     /* no option below can fail but for lack of memory, which shows in perform */
@@ -306,7 +331,7 @@ static enum s3_outcome transport_failed(struct transfer *t, CURLcode code, const
         }
         return S3_FINAL;
     }
-    if (atomic_load(&t->s->base.given_up)) {
+    if (object_stopped(&t->s->base, t->q->stop_fd)) {
         (void)err_set(err, ERR_STALE, "%s: %s: given up", what(t->s, t->q, w), t->s->host);
         return S3_FINAL;
     }
@@ -375,17 +400,17 @@ enum s3_outcome s3_try(struct object_s3 *s, const struct s3_request *q, struct s
     }
     (void)snprintf(url, sizeof url, "%s://%s%s%s%s", s->scheme, s->host, encoded,
                    q->query ? "?" : "", q->query ? q->query : "");
-    struct transfer t = { .s = s, .q = q, .r = r, .curl = handle_out(s), .moved_ms = mono_ms() };
+    struct transfer t = { .s = s, .q = q, .r = r, .h = handle_out(s), .moved_ms = mono_ms() };
     struct curl_slist *headers = make_headers(s, q);
     set_options(&t, url, headers, error_text);
-    CURLcode code = curl_easy_perform(t.curl);
+    CURLcode code = perform(&t.h, q->stop_fd);
     curl_off_t length = -1;
-    (void)curl_easy_getinfo(t.curl, CURLINFO_RESPONSE_CODE, &r->status);
-    (void)curl_easy_getinfo(t.curl, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
+    (void)curl_easy_getinfo(t.h.easy, CURLINFO_RESPONSE_CODE, &r->status);
+    (void)curl_easy_getinfo(t.h.easy, CURLINFO_CONTENT_LENGTH_DOWNLOAD_T, &length);
     r->length_bytes = length;
-    (void)curl_easy_setopt(t.curl, CURLOPT_HTTPHEADER, NULL);
-    (void)curl_easy_setopt(t.curl, CURLOPT_ERRORBUFFER, NULL);
-    handle_back(s, t.curl);
+    (void)curl_easy_setopt(t.h.easy, CURLOPT_HTTPHEADER, NULL);
+    (void)curl_easy_setopt(t.h.easy, CURLOPT_ERRORBUFFER, NULL);
+    handle_back(s, t.h);
     curl_slist_free_all(headers);
     /* A refusal may come while the body is still being sent, and the connection break then: what
      * the server said counts. */
@@ -405,7 +430,7 @@ enum s3_outcome s3_try(struct object_s3 *s, const struct s3_request *q, struct s
     return s3_status_again(r->status) ? S3_AGAIN : S3_FINAL;
 }
 
-bool s3_again(struct object_s3 *s, int *attempt, struct err *err)
+bool s3_again(struct object_s3 *s, int stop_fd, int *attempt, struct err *err)
 {
     if (++*attempt >= s->o.attempts_max) {
         if (err && s->o.attempts_max > 1) {
@@ -417,7 +442,7 @@ bool s3_again(struct object_s3 *s, int *attempt, struct err *err)
     randombytes_buf(&random, sizeof random);
     int64_t until_ms =
         mono_ms() + s3_backoff_ms(s->o.retry_base_ms, s->o.retry_max_ms, *attempt, random);
-    for (int64_t left; (left = until_ms - mono_ms()) > 0 && !atomic_load(&s->base.given_up);) {
+    for (int64_t left; (left = until_ms - mono_ms()) > 0 && !object_stopped(&s->base, stop_fd);) {
         sleep_ms(left < GIVE_UP_LOOK_MS ? left : GIVE_UP_LOOK_MS);
     }
     return true; /* given up: the attempt says so */
@@ -432,7 +457,7 @@ int s3_send(struct object_s3 *s, const struct s3_request *q, struct s3_response 
         if (o == S3_DONE) {
             return 0;
         }
-        if (o == S3_FINAL || !s3_again(s, &attempt, &mine)) {
+        if (o == S3_FINAL || !s3_again(s, q->stop_fd, &attempt, &mine)) {
             if (err) {
                 *err = mine;
             }

@@ -154,11 +154,11 @@ static int complete(struct upload *u, const struct object_id *id, struct err *er
             return 0;
         }
         int64_t there;
-        if (strcmp(u->r.code, "NoSuchUpload") == 0 && s3_head(&u->s->base, id, &there, NULL) == 0 &&
-            there == u->size) {
+        if (strcmp(u->r.code, "NoSuchUpload") == 0 &&
+            s3_head(&u->s->base, id, -1, &there, NULL) == 0 && there == u->size) {
             return 0;
         }
-        if (o == S3_FINAL || !s3_again(u->s, &attempt, &mine)) {
+        if (o == S3_FINAL || !s3_again(u->s, -1, &attempt, &mine)) {
             if (err) {
                 *err = mine;
             }

@@ -250,7 +250,7 @@ Test(object_dir, corrupted_object_is_never_good)
     cr_assert_eq(lseek(out, 0, SEEK_END), 4, "nothing of it stays in the file");
     cr_assert_eq(object_open(store, &id, true, &fd, &err), -ERR_CORRUPT);
     cr_assert_eq(fd, -1);
-    cr_assert_eq(object_get_parallel(store, &id, out, 4, 1, NULL, &err), -ERR_CORRUPT);
+    cr_assert_eq(object_get_parallel(store, &id, out, 4, 1, -1, NULL, &err), -ERR_CORRUPT);
     cr_assert_eq(lseek(out, 0, SEEK_END), 0);
     (void)close(out);
 }
@@ -267,7 +267,7 @@ Test(object_dir, object_that_lost_its_end_is_put_again)
     OK(object_put(store, &put, &err));
     cr_assert_not(put.ret_existed);
     cr_assert_eq(ftruncate(out, 0), 0);
-    OK(object_get_parallel(store, &id, out, 2, 1, NULL, &err));
+    OK(object_get_parallel(store, &id, out, 2, 1, -1, NULL, &err));
     (void)close(fd);
     (void)close(out);
 }

@@ -272,7 +272,7 @@ Test(object_faults, wrong_bytes)
     cr_assert_eq(object_get(store, &id, out, NULL, &err), -ERR_CORRUPT);
     cr_assert(strstr(err.text, id.hex), "%s", err.text);
     cr_assert_eq(lseek(out, 0, SEEK_END), 0);
-    cr_assert_eq(object_get_parallel(store, &id, out, 3, 1, NULL, &err), -ERR_CORRUPT);
+    cr_assert_eq(object_get_parallel(store, &id, out, 3, 1, -1, NULL, &err), -ERR_CORRUPT);
     cr_assert_eq(lseek(out, 0, SEEK_END), 0);
     cr_assert_eq(object_open(store, &id, false, &fd, &err), -ERR_CORRUPT);
     cr_assert_eq(fd, -1);
@@ -391,7 +391,7 @@ Test(object_faults, sixteen_threads_one_store)
     struct object_id id = put("plain", 500000);
     int out = object_empty_file();
     for (int i = 0; i < 5; i++) {
-        OK(object_get_parallel(store, &id, out, OBJECT_RANGES_MAX, 1000, NULL, &err));
+        OK(object_get_parallel(store, &id, out, OBJECT_RANGES_MAX, 1000, -1, NULL, &err));
         object_expect_file(out, &id, 500000);
     }
     (void)close(out);

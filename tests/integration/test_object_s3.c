@@ -247,7 +247,7 @@ Test(object_s3, corrupted_object_is_never_good)
     cr_assert(strstr(err.text, id.hex), "%s", err.text);
     cr_assert_eq(lseek(out, 0, SEEK_END), 4);
     cr_assert_eq(object_open(store, &id, false, &copy, &err), -ERR_CORRUPT);
-    cr_assert_eq(object_get_parallel(store, &id, out, 2, 1, NULL, &err), -ERR_CORRUPT);
+    cr_assert_eq(object_get_parallel(store, &id, out, 2, 1, -1, NULL, &err), -ERR_CORRUPT);
     /* of another size: a put repairs it */
     OK(request("PUT", key, NULL, fd, 999, "UNSIGNED-PAYLOAD"));
     cr_assert_str_eq(object_put_seeded(store, 1000, 1).hex, id.hex);

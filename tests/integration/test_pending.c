@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -21,6 +22,7 @@ FIXTURE_MAIN
 #define WAIT_MS 30000
 #define OK(call) cr_assert_geq((call), 0, "%s: %s", #call, err.text)
 #define HELLO_SHA "2cf24dba5fb0a30e26e83b2ac5b9e29e1b161e5c1fa7425e73043362938b9824" /* "hello" */
+#define WORLD_SHA "486ea46224d1bb4fb680f34f7c9ad96a8f24ec88be73ea8e5a6c65260e9cb8a7" /* "world" */
 
 static struct fixture f;
 static _Thread_local struct err err;
@@ -87,7 +89,7 @@ static void begin(struct dispatch_row *row)
     cr_assert_eq(fixture_dispatch(&f.pg, 1, row, &err), 1, "%s", err.text);
 }
 
-static void end(const struct dispatch_row *row)
+static void end_with(const struct dispatch_row *row, const char *sha256)
 {
     struct job_result r;
     struct manifest m = { 0 };
@@ -98,7 +100,7 @@ static void end(const struct dispatch_row *row)
     a->type = ARTIFACT_FILE;
     a->size = 5;
     a->reason = ARTIFACT_PENDING;
-    memcpy(a->sha256, HELLO_SHA, sizeof a->sha256);
+    memcpy(a->sha256, sha256, sizeof a->sha256);
     struct commit_item item = { .job_id = row->job_id,
                                 .tenant = row->tenant,
                                 .template_name = "python",
@@ -110,6 +112,11 @@ static void end(const struct dispatch_row *row)
     cr_assert(item.ret_won);
     manifest_done(&m);
     job_result_done(&r);
+}
+
+static void end(const struct dispatch_row *row)
+{
+    end_with(row, HELLO_SHA);
 }
 
 static void await(const char *sql, long want)
@@ -204,6 +211,97 @@ Test(pending, it_is_bounded)
     struct id other = id_new();
     fd = content("hello");
     cr_assert_eq(pending_keep(p, other.text, HELLO_SHA, fd, 5, &err), -ERR_NO_CAPACITY);
+    (void)close(fd);
+}
+
+/* ---- files that do not go ---- */
+
+/* A job that has ended with the artifact of that digest, and the text as its waiting file. */
+static void ended_with(struct dispatch_row *row, const char *sha256, const char *text)
+{
+    begin(row);
+    int fd = content(text);
+    OK(pending_keep(p, row->job_id, sha256, fd, strlen(text), &err));
+    (void)close(fd);
+    end_with(row, sha256);
+}
+
+/* Whatever order the folder gives them in: several are bad, the first one and the last one too. */
+#define BAD 6
+#define GOOD 3
+
+static void keep_all(struct dispatch_row rows[BAD + GOOD], const char *bad)
+{
+    pending_stop(p);
+    OK(pending_start(&config, store, &p, &err));
+    for (int i = 0; i < BAD + GOOD; i++) {
+        bool good = i % 3 == 1;
+        ended_with(&rows[i], good ? WORLD_SHA : HELLO_SHA, good ? "world" : bad);
+    }
+}
+
+#define STORED_OF(sha) STORED " AND sha256 = '\\x" sha "'"
+
+Test(pending, files_that_are_not_what_they_were_hold_no_other)
+{
+    struct dispatch_row rows[BAD + GOOD];
+    shell("rm objects && mv away objects");
+    keep_all(rows, "hullo");
+    await(STORED, GOOD);
+    cr_assert_eq(fixture_number(&f, PENDING), BAD);
+    for (int i = 0; i < BAD + GOOD; i++) {
+        cr_assert(i % 3 == 1 || waits(rows[i].job_id));
+        dispatch_rows_done(&rows[i], 1);
+    }
+}
+
+/* What the store does not take, for a reason that is the store's. */
+Test(pending, files_that_the_store_refuses_hold_no_other)
+{
+    struct dispatch_row rows[BAD + GOOD];
+    shell("rm objects && mv away objects && printf x > objects/2c");
+    keep_all(rows, "hello");
+    await(STORED, GOOD);
+    cr_assert_eq(fixture_number(&f, PENDING), BAD);
+    shell("rm objects/2c");
+    await(STORED, BAD + GOOD);
+    for (int i = 0; i < BAD + GOOD; i++) {
+        await_gone(rows[i].job_id);
+        dispatch_rows_done(&rows[i], 1);
+    }
+}
+
+/* Many files wait, and the store ends each connection. */
+Test(pending, a_store_that_is_away_is_not_asked_for_each_of_them)
+{
+    int fd;
+    struct object_store *s = silent_s3(home, 600, &fd);
+    struct dispatch_row rows[20];
+    for (int i = 0; i < 20; i++) {
+        ended_with(&rows[i], HELLO_SHA, "hello");
+        dispatch_rows_done(&rows[i], 1);
+    }
+    pending_stop(p);
+    OK(pending_start(&config, s, &p, &err));
+    int64_t first_ms = 0, last_ms = 0;
+    int asked = 0;
+    for (int64_t until = mono_ms() + WAIT_MS; asked < 7 && mono_ms() < until;) {
+        int c = accept4(fd, NULL, NULL, SOCK_CLOEXEC);
+        if (c < 0) {
+            sleep_ms(5);
+            continue;
+        }
+        (void)close(c);
+        last_ms = mono_ms();
+        first_ms = asked++ == 0 ? last_ms : first_ms;
+    }
+    cr_assert_eq(asked, 7);
+    /* one look asked a few times; the next ones once each, 2 and 4 s later at the earliest */
+    cr_assert_geq(last_ms - first_ms, 5000);
+    object_store_give_up(s);
+    pending_stop(p);
+    p = NULL;
+    object_store_free(s);
     (void)close(fd);
 }
 

@@ -215,7 +215,7 @@ void object_check_absent(struct object_store *s)
     cr_assert(strstr(err.text, id.hex), "%s", err.text);
     cr_assert_eq(lseek(out, 0, SEEK_END), 4, "what was there before stays");
     cr_assert_eq(object_get_range(s, &id, 0, 1, out, 0, &err), -ERR_NOT_FOUND);
-    cr_assert_eq(object_get_parallel(s, &id, out, 4, 1, NULL, &err), -ERR_NOT_FOUND);
+    cr_assert_eq(object_get_parallel(s, &id, out, 4, 1, -1, NULL, &err), -ERR_NOT_FOUND);
     cr_assert_eq(object_open(s, &id, false, &fd, &err), -ERR_NOT_FOUND);
     cr_assert_eq(fd, -1);
     cr_assert_eq(object_size(s, &id, &size, &err), -ERR_NOT_FOUND);
@@ -261,12 +261,12 @@ void object_check_parallel(struct object_store *s)
     int64_t size;
     for (int i = 0; i < 4; i++) {
         cr_assert_gt(write(out, "old content", 11), 0);
-        OK(object_get_parallel(s, &id, out, ranges[i], i % 2 ? 1 : 1 << 18, &size, &err));
+        OK(object_get_parallel(s, &id, out, ranges[i], i % 2 ? 1 : 1 << 18, -1, &size, &err));
         cr_assert_eq(size, n);
         object_expect_file(out, &id, n);
     }
     struct object_id empty = object_put_seeded(s, 0, 0);
-    OK(object_get_parallel(s, &empty, out, 4, 1, &size, &err));
+    OK(object_get_parallel(s, &empty, out, 4, 1, -1, &size, &err));
     cr_assert_eq(size, 0);
     (void)close(out);
 }

@@ -309,6 +309,34 @@ Test(pool, a_kept_state_is_read_when_it_fits)
     close_pool();
 }
 
+/* Two that are asked for at once do not count on the same room. */
+Test(pool, a_kept_state_has_its_room_while_it_is_read)
+{
+    int client;
+    static const char *const ids[2] = { DIGEST, LARGE };
+    struct pool_snapshot *s[2];
+    struct err err;
+    open_pool(1024);
+    for (int i = 0; i < 2; i++) {
+        cr_assert_eq(snapshot_find(pool, KEPT_NAME, ids[i], false, &s[i], &err), 0);
+        s[i]->load_mib = 600;
+        s[i]->state = SNAPSHOT_READING;
+        pool_lease(pool, &client, (uint32_t)i, i == 0 ? KEPT_PREFIX DIGEST : KEPT_PREFIX LARGE,
+                   false);
+    }
+    s[0]->state = s[1]->state = SNAPSHOT_NEW;
+    snapshot_retry_due(pool, mono_ms());
+    cr_expect_eq(s[0]->state, SNAPSHOT_READING);
+    cr_expect_eq(s[1]->state, SNAPSHOT_NEW);
+    cr_expect_geq(pool_used_mib(pool), 600u);
+    for (int64_t end = mono_ms() + WAIT_MS; last.refused < 2 && mono_ms() < end; sleep_ms(1)) {
+        settle();
+    }
+    cr_expect_eq(last.refused, 2u, "both were read, one after the other, and are not there");
+    cr_expect_eq(pool_used_mib(pool), 0u);
+    close_pool();
+}
+
 /* A job that has just begun has the processors before its sandbox's successor has them, unless
  * there is none left for the next one. */
 Test(pool, what_replaces_a_sandbox_waits_a_moment)

@@ -1,12 +1,16 @@
 /* A job's archive as job files: each format, links, what is refused and whose fault it is. The
  * archives are made by tar and Python's zipfile. */
 #include <criterion/criterion.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
+#include "common/archive/source.h"
 #include "common/base/buf.h"
 #include "worker/job_archive.h"
 
@@ -134,6 +138,19 @@ Test(job_archive, maxima)
         "tar -czf links.tgz m h*");
     run("python3 -c \"import sys, tarfile\nt = tarfile.TarInfo('d')\nt.type = tarfile.DIRTYPE\n"
         "sys.stdout.buffer.write(t.tobuf() * 60000 + bytes(1024))\" | zstd -q -o again.tzst");
+    run("python3 -c \"import struct\nname = b'd/'\n"
+        "head = struct.pack('<HHHHHIIIHH', 20, 0, 0, 0, 33, 0, 0, 0, 2, 0)\n"
+        "local = b'PK\\3\\4' + head + name\n"
+        "record = b'PK\\1\\2' + struct.pack('<H', 788) + head + struct.pack('<HHHII', 0, 0, 0, 16, "
+        "0)"
+        " + name\n"
+        "open('again.zip', 'wb').write(local + record * 60000 + b'PK\\5\\6' + struct.pack("
+        "'<HHHHIIH', 0, 0, 60000, 60000, 60000 * len(record), len(local), 0))\"");
+    run("python3 -c \"import zipfile\nfor name, n in (('most.zip', 50000), ('more.zip', 50001)):\n"
+        " z = zipfile.ZipFile(name, 'w')\n for i in range(n): z.writestr(str(i), '')\n"
+        " z.close()\"");
+    refused("again.zip", ERR_TOO_LARGE, "more than 50000 entries");
+    refused("more.zip", ERR_TOO_LARGE, "more than 50000 entries");
     refused("over.tzst", ERR_TOO_LARGE, "");
     refused("again.tzst", ERR_TOO_LARGE, "more than 50000 entries");
     refused("many.tgz", ERR_TOO_LARGE, "");
@@ -141,6 +158,11 @@ Test(job_archive, maxima)
     struct job_archive a = load("most.tgz");
     struct job_file *files = NULL;
     int n = 0;
+    cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), 0, "%s", err.text);
+    cr_expect_eq(n, 50000);
+    job_files_free(files, n);
+    free(a.content.data);
+    a = load("most.zip");
     cr_expect_eq(job_archive_files(&a, NULL, &files, &n, &err), 0, "%s", err.text);
     cr_expect_eq(n, 50000);
     job_files_free(files, n);
@@ -181,4 +203,78 @@ Test(job_archive, from_the_store)
     cr_expect_eq(job_archive_files(&a, s, &files, &n, &err), -ERR_UNAVAILABLE, "%s", err.text);
     object_store_free(s);
     free(inline_one.content.data);
+}
+
+/* ---- a disk that does not give back what is on it ---- */
+
+static ino_t bad_file; /* 0: none */
+static off_t bad_from; /* reads that begin there or behind fail */
+static int bad_errno;  /* 0: the file ends there */
+
+/* In place of libc's. The store, which reads all of it before and finds it whole, reads more at a
+ * time. */
+ssize_t failing_pread(int fd, void *data, size_t n, off_t at) __asm__("pread");
+ssize_t failing_pread(int fd, void *data, size_t n, off_t at)
+{
+    struct stat st;
+    if (bad_file && n <= SOURCE_CHUNK_BYTES && at >= bad_from && fstat(fd, &st) == 0 &&
+        st.st_ino == bad_file) {
+        errno = bad_errno;
+        return bad_errno ? -1 : 0;
+    }
+    return syscall(SYS_pread64, fd, data, n, at);
+}
+
+static struct object_store *stored(const char *name, struct job_archive *ret)
+{
+    struct object_options o = { .driver = OBJECT_DIR };
+    struct object_store *s;
+    struct object_id id;
+    struct stat st;
+    char path[200], part[OBJECT_PATH + 1];
+    struct job_archive inline_one = load(name);
+    (void)snprintf(o.dir, sizeof o.dir, "%s/objects", dir);
+    cr_assert_eq(object_store_open(&s, &o, &err), 0, "%s", err.text);
+    cr_assert_eq(object_put_bytes(s, inline_one.content.data, inline_one.content.len, &id, &err),
+                 0);
+    free(inline_one.content.data);
+    *ret = (struct job_archive){ .present = true };
+    memcpy(ret->object, id.hex, sizeof id.hex);
+    object_id_path(&id, part);
+    (void)snprintf(path, sizeof path, "%s/objects/%s", dir, part);
+    cr_assert_eq(stat(path, &st), 0);
+    bad_file = st.st_ino;
+    return s;
+}
+
+static void not_the_users(struct object_store *s, const struct job_archive *a, const char *name,
+                          const char *word)
+{
+    struct job_file *files = NULL;
+    int n = 0;
+    cr_expect_eq(job_archive_files(a, s, &files, &n, &err), -ERR_SYS, "%s", err.text);
+    cr_expect_eq(err_fault(err.code), FAULT_OURS, "%s at %ld: %s", name, (long)bad_from, err.text);
+    cr_expect(strstr(err.text, word), "%s", err.text);
+    cr_expect_null(files);
+}
+
+Test(job_archive, a_read_that_fails_is_not_the_users_fault)
+{
+    run("head -c 400000 /dev/urandom > f && tar -cf a.tar f && tar -czf a.tgz f && "
+        "tar --zstd -cf a.tzst f && python3 -c \"import zipfile\n"
+        "z = zipfile.ZipFile('a.zip', 'w', zipfile.ZIP_DEFLATED)\nz.write('f')\nz.close()\"");
+    static const char *const names[] = { "a.tar", "a.tgz", "a.tzst", "a.zip" };
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++) {
+        struct job_archive a;
+        struct object_store *s = stored(names[i], &a);
+        for (off_t from = 0; from <= 300000; from += 100000) {
+            bad_from = from;
+            bad_errno = EIO;
+            not_the_users(s, &a, names[i], "Input/output error");
+            bad_errno = 0;
+            not_the_users(s, &a, names[i], "became shorter");
+        }
+        bad_file = 0;
+        object_store_free(s);
+    }
 }
