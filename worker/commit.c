@@ -15,23 +15,23 @@
 #include "common/store/jobs.h"
 #include "common/store/pg.h"
 #include "worker/commit_queue.h"
+#include "worker/commit_tell.h"
 #include "worker/spool.h"
 #include "worker/spool_entry.h"
 
-#define QUEUE_TIMEOUT_NOTE "the claim will expire and be looked at again"
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
 #define REFUSED_MAX 3       /* tries of one entry alone before it is given back as failed */
 #define MARK_RUNNING_MS 500 /* jobs that run for longer are shown as running */
 #define MARK_RUNNING_MAX 64
-#define BATCH_MAX 256
+#define BATCH_MAX COMMIT_BATCH_MAX
 
 struct committer {
     const struct config *config;
     const char *name;
     struct inflight *inflight;
-    struct pg pg;       /* of the thread */
-    struct queue queue; /* of the thread */
+    struct pg pg; /* of the thread */
+    struct commit_teller *teller;
     pthread_t thread;
 
     struct outage outage;
@@ -65,28 +65,6 @@ void commit_push(struct committer *c, struct commit_entry *e)
 
 /* ---- the thread ---- */
 
-/* Tell the scheduler what these have cost, so that shares are true and room is filled. Lost notices
- * are made good by its own counting; those of a life before are not known any more. */
-static void tell_cost(struct committer *c, struct commit_entry **entries, int n)
-{
-    struct intake_note notes[BATCH_MAX] = { 0 };
-    struct err err = { 0 };
-    int n_notes = 0;
-    for (int i = 0; i < n; i++) {
-        if (entries[i]->ref.index < 0) {
-            continue;
-        }
-        struct intake_note *note = &notes[n_notes++];
-        note->priority = entries[i]->priority;
-        note->jobs = 1;
-        note->slot_us = entries[i]->slot_us;
-        memcpy(note->tenant, entries[i]->claim.tenant, sizeof note->tenant);
-    }
-    if (n_notes > 0 && queue_done_add(&c->queue, notes, n_notes, &err) < 0) {
-        log_debug("the scheduler was not told what was done", "error", err.text);
-    }
-}
-
 /* Does another attempt have the job? A record of before has no claim here: Postgres will tell. */
 static bool is_lost(struct committer *c, const struct commit_entry *e)
 {
@@ -98,34 +76,6 @@ static void let_go(struct committer *c, const struct commit_entry *e)
     if (e->ref.index >= 0) {
         inflight_remove(c->inflight, e->ref);
     }
-}
-
-/* The entries are in Postgres (or of no use): let go of the claims, tell of the ends, free.
- * verdicts[i] NULL: no event. */
-static void finish(struct committer *c, struct commit_entry **entries, const char **verdicts, int n)
-{
-    assert(n >= 1 && n <= BATCH_MAX);
-    const char *ids[BATCH_MAX] = { 0 };
-    struct finished_event events[BATCH_MAX];
-    int n_events = 0;
-    for (int i = 0; i < n; i++) {
-        let_go(c, entries[i]);
-        ids[i] = entries[i]->claim.stream_id;
-        if (verdicts[i]) {
-            events[n_events++] = (struct finished_event){ entries[i]->claim.job_id, verdicts[i] };
-        }
-    }
-    struct err err = { 0 };
-    int rc = queue_claim_ack(&c->queue, ids, n, &err);
-    if (rc >= 0 && n_events > 0) {
-        rc = queue_events_finished(&c->queue, events, n_events, &err);
-    }
-    tell_cost(c, entries, n);
-    if (rc < 0) {
-        log_warn("committed, but Redis did not take the acknowledgement; " QUEUE_TIMEOUT_NOTE,
-                 "error", err.text);
-    }
-    commit_queue_finish(&c->ends, entries, n);
 }
 
 /* Entries whose claim was lost commit nothing: the other attempt is in force. Returns how many are
@@ -162,8 +112,10 @@ static int commit_failed(struct committer *c, struct commit_entry *e, struct err
     if (rc < 0) {
         return rc;
     }
-    const char *verdict = dead ? verdict_word(VERDICT_INFRA_ERROR) : NULL;
-    finish(c, &e, &verdict, 1);
+    struct tell_batch done = { .n = 1 };
+    done.entries[0] = e;
+    done.verdicts[0] = dead ? verdict_word(VERDICT_INFRA_ERROR) : NULL;
+    commit_tell(c->teller, &done);
     return 0;
 }
 
@@ -195,23 +147,18 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
     (void)snprintf(count, sizeof count, "%d", n);
     (void)snprintf(took, sizeof took, "%" PRId64, mono_us() - start_us);
     log_debug("committed", "jobs", count, "us", took);
-    const char *verdicts[BATCH_MAX];
-    int n_again = 0;
+    struct tell_batch done = { .n = n };
     for (int i = 0; i < n; i++) {
-        verdicts[i] = items[i].ret_won && !items[i].ret_again
-                          ? verdict_word(entries[i]->result.verdict)
-                          : NULL;
-        n_again += items[i].ret_again;
+        done.entries[i] = entries[i];
+        done.verdicts[i] = items[i].ret_won && !items[i].ret_again
+                               ? verdict_word(entries[i]->result.verdict)
+                               : NULL;
+        done.again = done.again || items[i].ret_again;
         if (!items[i].ret_won) {
             log_info("another attempt is in force: nothing was written", "job", items[i].job_id);
         }
     }
-    finish(c, entries, verdicts, n);
-    struct err err_wake = { 0 };
-    if (n_again > 0 && queue_wake(&c->queue, &err_wake) < 0) {
-        log_debug("the scheduler will see by itself that jobs are tried again", "error",
-                  err_wake.text);
-    }
+    commit_tell(c->teller, &done);
     return 0;
 }
 
@@ -462,7 +409,7 @@ static int open_spool(struct committer *c, struct err *err)
 
 static void committer_free(struct committer *c)
 {
-    queue_close(&c->queue);
+    commit_teller_stop(c->teller);
     pg_close(&c->pg);
     spool_close(c->spool);
     commit_queue_done(&c->ends);
@@ -483,9 +430,7 @@ int committer_start(const struct config *config, const char *name, struct inflig
         (void)outage_failed(&c->outage, mono_ms(), err);
         rc = 0; /* found when it is there, as Redis */
     }
-    if (rc == 0 && (rc = queue_open(&c->queue, config->redis_url, err)) == -ERR_UNAVAILABLE) {
-        rc = 0;
-    }
+    rc = rc < 0 ? rc : commit_teller_start(config, inflight, &c->ends, &c->teller, err);
     if (rc == 0 && (errno = pthread_create(&c->thread, NULL, committer_main, c)) != 0) {
         rc = err_sys(err, "committer: thread");
     }
@@ -504,6 +449,8 @@ int committer_stop(struct committer *c, int64_t wait_ms)
     }
     commit_queue_stop(&c->ends, wait_ms);
     (void)pthread_join(c->thread, NULL);
+    commit_teller_stop(c->teller);
+    c->teller = NULL;
     int left = c->ends.queued;
     while (c->ends.first) { /* the thread has ended: this one may */
         struct commit_entry *entries[BATCH_MAX];

@@ -1,5 +1,5 @@
-/* The committer: one thread that brings ends of attempts into Postgres, then acknowledges claims
- * and tells of the end.
+/* The committer: one thread that brings ends of attempts into Postgres, and one behind it that
+ * acknowledges claims and tells of the end (commit_tell.h).
  *
  * Theory: slots hand over what they have and go on. The thread takes whatever is queued, up to
  * worker.commit_batch_max, in one transaction; while one is on its way the next batch gathers, so
@@ -25,8 +25,12 @@
 #define COMMIT_QUEUE_MAX 768                /* places, those reserved included */
 #define COMMIT_QUEUE_BYTES_MAX (256u << 20) /* output bytes queued; no new places above it */
 
-/* Claims that one worker may hold besides those in its slots: in memory and in the spool. */
-#define COMMIT_CLAIMS_MAX (COMMIT_QUEUE_MAX + 4096)
+#define COMMIT_BATCH_MAX 256 /* entries that are committed together */
+#define TELL_BATCHES_MAX 2   /* committed and not told yet */
+
+/* Claims that one worker may hold besides those in its slots: in memory, in the spool, and, from
+ * there, committed and not told yet. */
+#define COMMIT_CLAIMS_MAX (COMMIT_QUEUE_MAX + 4096 + TELL_BATCHES_MAX * COMMIT_BATCH_MAX)
 
 /* One ended attempt. Made by a slot, owned by the committer once pushed. */
 struct commit_entry {
