@@ -27,7 +27,7 @@ struct tell_batch {
 MUST_CHECK int commit_teller_start(const struct config *config, struct inflight *inflight,
                                    struct commit_queue *ends, struct commit_teller **ret_teller,
                                    struct err *err);
-/* Copies the batch and takes its entries; waits for a place. Of one thread. */
+/* Copies the batch and takes its entries; waits for a place. Thread-safe. */
 void commit_tell(struct commit_teller *t, const struct tell_batch *batch);
 /* Tells what it has, ends the thread, frees. NULL is allowed. */
 void commit_teller_stop(struct commit_teller *t);
