@@ -15,24 +15,30 @@
 #include "common/store/jobs.h"
 #include "common/store/pg.h"
 #include "worker/commit_queue.h"
+#include "worker/commit_tell.h"
 #include "worker/spool.h"
 #include "worker/spool_entry.h"
 
-#define QUEUE_TIMEOUT_NOTE "the claim will expire and be looked at again"
 #define BACKOFF_MIN_MS 100
 #define BACKOFF_MAX_MS 5000
 #define REFUSED_MAX 3       /* tries of one entry alone before it is given back as failed */
 #define MARK_RUNNING_MS 500 /* jobs that run for longer are shown as running */
 #define MARK_RUNNING_MAX 64
-#define BATCH_MAX 256
+#define SECOND_REST_MS 100 /* of the second thread when Postgres takes nothing */
+#define BATCH_MAX COMMIT_BATCH_MAX
 
 struct committer {
     const struct config *config;
     const char *name;
     struct inflight *inflight;
-    struct pg pg;       /* of the thread */
-    struct queue queue; /* of the thread */
+    struct pg pg; /* of the thread */
+    struct commit_teller *teller;
     pthread_t thread;
+    /* Of the second thread; away: Postgres takes nothing, or the spool's records first. */
+    struct pg second_pg;
+    pthread_t second;
+    bool has_second;
+    atomic_bool away;
 
     struct outage outage;
     /* Of the thread: the spool, and the claims of its records, oldest first. */
@@ -45,6 +51,12 @@ struct committer {
 
     struct commit_queue ends;
 };
+
+static int batch_max(const struct config *config)
+{
+    int max = (int)config->worker_commit_batch_max;
+    return max < BATCH_MAX ? max : BATCH_MAX;
+}
 
 /* ---- called by slots ---- */
 
@@ -65,28 +77,6 @@ void commit_push(struct committer *c, struct commit_entry *e)
 
 /* ---- the thread ---- */
 
-/* Tell the scheduler what these have cost, so that shares are true and room is filled. Lost notices
- * are made good by its own counting; those of a life before are not known any more. */
-static void tell_cost(struct committer *c, struct commit_entry **entries, int n)
-{
-    struct intake_note notes[BATCH_MAX] = { 0 };
-    struct err err = { 0 };
-    int n_notes = 0;
-    for (int i = 0; i < n; i++) {
-        if (entries[i]->ref.index < 0) {
-            continue;
-        }
-        struct intake_note *note = &notes[n_notes++];
-        note->priority = entries[i]->priority;
-        note->jobs = 1;
-        note->slot_us = entries[i]->slot_us;
-        memcpy(note->tenant, entries[i]->claim.tenant, sizeof note->tenant);
-    }
-    if (n_notes > 0 && queue_done_add(&c->queue, notes, n_notes, &err) < 0) {
-        log_debug("the scheduler was not told what was done", "error", err.text);
-    }
-}
-
 /* Does another attempt have the job? A record of before has no claim here: Postgres will tell. */
 static bool is_lost(struct committer *c, const struct commit_entry *e)
 {
@@ -98,34 +88,6 @@ static void let_go(struct committer *c, const struct commit_entry *e)
     if (e->ref.index >= 0) {
         inflight_remove(c->inflight, e->ref);
     }
-}
-
-/* The entries are in Postgres (or of no use): let go of the claims, tell of the ends, free.
- * verdicts[i] NULL: no event. */
-static void finish(struct committer *c, struct commit_entry **entries, const char **verdicts, int n)
-{
-    assert(n >= 1 && n <= BATCH_MAX);
-    const char *ids[BATCH_MAX] = { 0 };
-    struct finished_event events[BATCH_MAX];
-    int n_events = 0;
-    for (int i = 0; i < n; i++) {
-        let_go(c, entries[i]);
-        ids[i] = entries[i]->claim.stream_id;
-        if (verdicts[i]) {
-            events[n_events++] = (struct finished_event){ entries[i]->claim.job_id, verdicts[i] };
-        }
-    }
-    struct err err = { 0 };
-    int rc = queue_claim_ack(&c->queue, ids, n, &err);
-    if (rc >= 0 && n_events > 0) {
-        rc = queue_events_finished(&c->queue, events, n_events, &err);
-    }
-    tell_cost(c, entries, n);
-    if (rc < 0) {
-        log_warn("committed, but Redis did not take the acknowledgement; " QUEUE_TIMEOUT_NOTE,
-                 "error", err.text);
-    }
-    commit_queue_finish(&c->ends, entries, n);
 }
 
 /* Entries whose claim was lost commit nothing: the other attempt is in force. Returns how many are
@@ -153,21 +115,24 @@ static const char *worker_of(const struct committer *c, const struct commit_entr
 }
 
 /* A fault of ours, brought to Postgres alone. */
-static int commit_failed(struct committer *c, struct commit_entry *e, struct err *err)
+static int commit_failed(struct committer *c, struct pg *pg, struct commit_entry *e,
+                         struct err *err)
 {
     bool dead = false;
     struct retry_policy policy = retry_policy_of(c->config);
-    int rc = store_attempt_failed(&c->pg, e->claim.job_id, e->claim.attempt, worker_of(c, e),
-                                  e->cause, e->reason, &policy, &dead, err);
+    int rc = store_attempt_failed(pg, e->claim.job_id, e->claim.attempt, worker_of(c, e), e->cause,
+                                  e->reason, &policy, &dead, err);
     if (rc < 0) {
         return rc;
     }
-    const char *verdict = dead ? verdict_word(VERDICT_INFRA_ERROR) : NULL;
-    finish(c, &e, &verdict, 1);
+    struct tell_batch done = { .n = 1 };
+    done.entries[0] = e;
+    done.verdicts[0] = dead ? verdict_word(VERDICT_INFRA_ERROR) : NULL;
+    commit_tell(c->teller, &done);
     return 0;
 }
 
-static int commit_results(struct committer *c, struct commit_entry **entries, int n,
+static int commit_results(struct committer *c, struct pg *pg, struct commit_entry **entries, int n,
                           struct err *err)
 {
     struct commit_item items[BATCH_MAX];
@@ -187,7 +152,7 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
                                          .artifacts = e->artifacts.n > 0 ? &e->artifacts : NULL };
     }
     int64_t start_us = mono_us();
-    int rc = store_commit(&c->pg, items, n, err);
+    int rc = store_commit(pg, items, n, err);
     if (rc < 0) {
         return rc;
     }
@@ -195,33 +160,28 @@ static int commit_results(struct committer *c, struct commit_entry **entries, in
     (void)snprintf(count, sizeof count, "%d", n);
     (void)snprintf(took, sizeof took, "%" PRId64, mono_us() - start_us);
     log_debug("committed", "jobs", count, "us", took);
-    const char *verdicts[BATCH_MAX];
-    int n_again = 0;
+    struct tell_batch done = { .n = n };
     for (int i = 0; i < n; i++) {
-        verdicts[i] = items[i].ret_won && !items[i].ret_again
-                          ? verdict_word(entries[i]->result.verdict)
-                          : NULL;
-        n_again += items[i].ret_again;
+        done.entries[i] = entries[i];
+        done.verdicts[i] = items[i].ret_won && !items[i].ret_again
+                               ? verdict_word(entries[i]->result.verdict)
+                               : NULL;
+        done.again = done.again || items[i].ret_again;
         if (!items[i].ret_won) {
             log_info("another attempt is in force: nothing was written", "job", items[i].job_id);
         }
     }
-    finish(c, entries, verdicts, n);
-    struct err err_wake = { 0 };
-    if (n_again > 0 && queue_wake(&c->queue, &err_wake) < 0) {
-        log_debug("the scheduler will see by itself that jobs are tried again", "error",
-                  err_wake.text);
-    }
+    commit_tell(c->teller, &done);
     return 0;
 }
 
 /* It alone. Postgres away: -ERR_UNAVAILABLE, and it is still the caller's. Refused for itself,
  * again and again: the attempt counts as failed; a failure that cannot be written either is left to
  * the expiry of its claim. */
-static int commit_alone(struct committer *c, struct commit_entry *e, struct err *err)
+static int commit_alone(struct committer *c, struct pg *pg, struct commit_entry *e, struct err *err)
 {
     for (int refused = 0;;) {
-        int rc = e->failed ? commit_failed(c, e, err) : commit_results(c, &e, 1, err);
+        int rc = e->failed ? commit_failed(c, pg, e, err) : commit_results(c, pg, &e, 1, err);
         if (rc >= 0 || rc == -ERR_UNAVAILABLE) {
             return rc;
         }
@@ -242,14 +202,13 @@ static int commit_alone(struct committer *c, struct commit_entry *e, struct err 
     }
 }
 
-/* One batch. Postgres away: entries that it did not take are in left (at most n), for the caller;
- * all others are done with. true when all went well. */
-static bool commit_batch(struct committer *c, struct commit_entry **entries, int n,
-                         struct commit_entry **left, int *n_left)
+/* One batch. Postgres away: entries that it did not take are in left (at most n), for the caller,
+ * and why in err; all others are done with. true when all went well. */
+static bool commit_batch(struct committer *c, struct pg *pg, struct commit_entry **entries, int n,
+                         struct commit_entry **left, int *n_left, struct err *err)
 {
     struct commit_entry *alone[BATCH_MAX], *results[BATCH_MAX];
     int n_alone = 0, n_results = 0, rc = 0;
-    struct err err = { 0 };
     *n_left = 0;
     n = drop_lost(c, entries, n);
     for (int i = 0; i < n; i++) {
@@ -259,24 +218,33 @@ static bool commit_batch(struct committer *c, struct commit_entry **entries, int
             results[n_results++] = entries[i];
         }
     }
-    rc = n_results > 0 ? commit_results(c, results, n_results, &err) : 0;
+    rc = n_results > 0 ? commit_results(c, pg, results, n_results, err) : 0;
     for (int i = 0; i < n_results && rc < 0; i++) { /* which one is it? */
         alone[n_alone++] = results[i];
     }
     for (int i = 0; i < n_alone; i++) {
         if (rc != -ERR_UNAVAILABLE) {
-            rc = commit_alone(c, alone[i], &err);
+            rc = commit_alone(c, pg, alone[i], err);
         }
         if (rc == -ERR_UNAVAILABLE) {
             left[(*n_left)++] = alone[i];
         }
     }
-    if (*n_left > 0) {
+    return *n_left == 0;
+}
+
+/* The same by the committer's own thread, which is the one that tells of an outage. */
+static bool commit_own_batch(struct committer *c, struct commit_entry **entries, int n,
+                             struct commit_entry **left, int *n_left)
+{
+    struct err err = { 0 };
+    bool ok = commit_batch(c, &c->pg, entries, n, left, n_left, &err);
+    if (ok) {
+        outage_over(&c->outage, mono_ms());
+    } else {
         (void)outage_failed(&c->outage, mono_ms(), &err);
-        return false;
     }
-    outage_over(&c->outage, mono_ms());
-    return true;
+    return ok;
 }
 
 /* ---- the spool ---- */
@@ -363,7 +331,7 @@ static bool drain(struct committer *c, int max)
         }
     }
     commit_queue_add_taken(&c->ends, n);
-    bool ok = n == 0 || commit_batch(c, entries, n, left, &n_left);
+    bool ok = n == 0 || commit_own_batch(c, entries, n, left, &n_left);
     for (int i = 0; i < n_left; i++) {
         commit_queue_finish(&c->ends, &left[i], 1); /* the record is still there */
     }
@@ -400,7 +368,7 @@ static bool bring(struct committer *c, struct commit_entry **entries, int n)
     int n_left = n;
     bool ok = true;
     if (spool_count(c->spool) == 0 && mono_us() >= c->retry_us) {
-        ok = commit_batch(c, entries, n, left, &n_left);
+        ok = commit_own_batch(c, entries, n, left, &n_left);
     } else {
         memcpy(left, entries, (size_t)n * sizeof left[0]);
     }
@@ -411,13 +379,31 @@ static bool bring(struct committer *c, struct commit_entry **entries, int n)
     return ok;
 }
 
+/* The second thread: whole batches that have gathered while the first has one on its way. It knows
+ * fair weather only: what Postgres does not take goes back to where it was, for the first. */
+static void *second_main(void *arg)
+{
+    struct committer *c = arg;
+    struct commit_entry *entries[BATCH_MAX], *left[BATCH_MAX];
+    for (int n; (n = commit_queue_take_full(&c->ends, entries)) > 0;) {
+        struct err err = { 0 };
+        int n_left = n;
+        if (atomic_load(&c->away)) {
+            memcpy(left, entries, (size_t)n * sizeof left[0]);
+        } else if (commit_batch(c, &c->second_pg, entries, n, left, &n_left, &err)) {
+            continue;
+        }
+        commit_queue_put_back(&c->ends, left, n_left);
+        sleep_ms(SECOND_REST_MS);
+    }
+    return NULL;
+}
+
 static void *committer_main(void *arg)
 {
     struct committer *c = arg;
     struct commit_entry *entries[BATCH_MAX];
-    int max = c->config->worker_commit_batch_max < BATCH_MAX
-                  ? (int)c->config->worker_commit_batch_max
-                  : BATCH_MAX;
+    int max = batch_max(c->config);
     int64_t backoff_ms = BACKOFF_MIN_MS;
     while (commit_queue_goes_on(&c->ends, spool_count(c->spool) > 0)) {
         int64_t until_us = mono_us() + MARK_RUNNING_MS * 1000;
@@ -430,6 +416,7 @@ static void *committer_main(void *arg)
         }
         atomic_store(&c->view->records, spool_count(c->spool));
         atomic_store(&c->view->bytes, (long long)spool_bytes(c->spool));
+        atomic_store(&c->away, !ok || spool_count(c->spool) > 0);
         if (ok && spool_count(c->spool) == 0) {
             mark_running(c);
         }
@@ -460,10 +447,23 @@ static int open_spool(struct committer *c, struct err *err)
     return rc;
 }
 
+/* Of a committer whose first thread has ended, or never begun. */
+static void end_second(struct committer *c)
+{
+    if (c->has_second) {
+        commit_queue_stop(&c->ends, 0);
+        (void)pthread_join(c->second, NULL);
+        c->has_second = false;
+    }
+    commit_teller_stop(c->teller);
+    c->teller = NULL;
+}
+
 static void committer_free(struct committer *c)
 {
-    queue_close(&c->queue);
+    end_second(c);
     pg_close(&c->pg);
+    pg_close(&c->second_pg);
     spool_close(c->spool);
     commit_queue_done(&c->ends);
     free(c);
@@ -477,15 +477,20 @@ int committer_start(const struct config *config, const char *name, struct inflig
         abort();
     }
     *c = (struct committer){ .config = config, .name = name, .inflight = inflight, .view = view };
-    commit_queue_init(&c->ends);
+    commit_queue_init(&c->ends, batch_max(config));
     int rc = open_spool(c, err);
     if (rc == 0 && (rc = pg_open(&c->pg, config->postgres_url, err)) == -ERR_UNAVAILABLE) {
         (void)outage_failed(&c->outage, mono_ms(), err);
         rc = 0; /* found when it is there, as Redis */
     }
-    if (rc == 0 && (rc = queue_open(&c->queue, config->redis_url, err)) == -ERR_UNAVAILABLE) {
-        rc = 0;
+    rc = rc < 0 ? rc : commit_teller_start(config, inflight, &c->ends, &c->teller, err);
+    if (rc == 0 && pg_open(&c->second_pg, config->postgres_url, err) < 0) {
+        pg_close(&c->second_pg); /* made when it is needed */
     }
+    if (rc == 0 && (errno = pthread_create(&c->second, NULL, second_main, c)) != 0) {
+        rc = err_sys(err, "committer: thread");
+    }
+    c->has_second = rc == 0;
     if (rc == 0 && (errno = pthread_create(&c->thread, NULL, committer_main, c)) != 0) {
         rc = err_sys(err, "committer: thread");
     }
@@ -504,6 +509,7 @@ int committer_stop(struct committer *c, int64_t wait_ms)
     }
     commit_queue_stop(&c->ends, wait_ms);
     (void)pthread_join(c->thread, NULL);
+    end_second(c);
     int left = c->ends.queued;
     while (c->ends.first) { /* the thread has ended: this one may */
         struct commit_entry *entries[BATCH_MAX];

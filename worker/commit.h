@@ -1,14 +1,17 @@
-/* The committer: one thread that brings ends of attempts into Postgres, then acknowledges claims
- * and tells of the end.
+/* The committer: a thread that brings ends of attempts into Postgres, a second one that helps it
+ * when many wait, and one behind them that acknowledges claims and tells of the end
+ * (commit_tell.h).
  *
  * Theory: slots hand over what they have and go on. The thread takes whatever is queued, up to
  * worker.commit_batch_max, in one transaction; while one is on its way the next batch gathers, so
- * batches grow with the load and a lone result goes at once. While Postgres is away ends go to the
- * spool on disk (spool.h) and are committed from there in their order when it is back; until the
- * spool is empty everything goes through it. Their claims are renewed all the while. When the spool
- * is full too, or its disk, ends wait in memory and slots stop claiming: a slot reserves a place
- * before it claims, so handing over never waits. An item that Postgres refuses for what is in it is
- * tried alone, then given back as a failed attempt; whatever else it refuses counts as away. Order:
+ * batches grow with the load and a lone result goes at once. When as many have gathered as one
+ * batch takes, the second thread takes them, by a connection of its own: fewer at a time would only
+ * make more transactions. It has no part in trouble. While Postgres is away ends go to the spool on
+ * disk (spool.h) and are committed from there in their order when it is back; until the spool is
+ * empty everything goes through it. Their claims are renewed all the while. When the spool is full
+ * too, or its disk, ends wait in memory and slots stop claiming: a slot reserves a place before it
+ * claims, so handing over never waits. An item that Postgres refuses for what is in it is tried
+ * alone, then given back as a failed attempt; whatever else it refuses counts as away. Order:
  * Postgres, then XACK, then the event; a crash in between is repaired by the expiry of the claim,
  * which finds the job ended. */
 #pragma once
@@ -22,11 +25,15 @@
 #include "common/store/snapshots.h"
 #include "worker/inflight.h"
 
-#define COMMIT_QUEUE_MAX 768                /* places, those reserved included */
+#define COMMIT_QUEUE_MAX 1024               /* places, those reserved included */
 #define COMMIT_QUEUE_BYTES_MAX (256u << 20) /* output bytes queued; no new places above it */
 
-/* Claims that one worker may hold besides those in its slots: in memory and in the spool. */
-#define COMMIT_CLAIMS_MAX (COMMIT_QUEUE_MAX + 4096)
+#define COMMIT_BATCH_MAX 256 /* entries that are committed together */
+#define TELL_BATCHES_MAX 2   /* committed and not told yet */
+
+/* Claims that one worker may hold besides those in its slots: in memory, in the spool, and, from
+ * there, committed and not told yet. */
+#define COMMIT_CLAIMS_MAX (COMMIT_QUEUE_MAX + 4096 + TELL_BATCHES_MAX * COMMIT_BATCH_MAX)
 
 /* One ended attempt. Made by a slot, owned by the committer once pushed. */
 struct commit_entry {

@@ -66,9 +66,10 @@ static struct timespec deadline_at(int64_t mono_at_us)
 
 /* ---- the queue ---- */
 
-void commit_queue_init(struct commit_queue *q)
+void commit_queue_init(struct commit_queue *q, int batch)
 {
-    *q = (struct commit_queue){ .first = NULL };
+    assert(batch > 0);
+    *q = (struct commit_queue){ .first = NULL, .batch = batch };
     pthread_condattr_t attr;
     int rc = pthread_condattr_init(&attr);
     assert(rc == 0);
@@ -79,6 +80,8 @@ void commit_queue_init(struct commit_queue *q)
     rc = pthread_cond_init(&q->work, &attr);
     assert(rc == 0);
     rc = pthread_cond_init(&q->room, &attr);
+    assert(rc == 0);
+    rc = pthread_cond_init(&q->full, &attr);
     assert(rc == 0);
     (void)rc;
     (void)pthread_condattr_destroy(&attr);
@@ -94,6 +97,7 @@ void commit_queue_done(struct commit_queue *q)
     (void)pthread_mutex_destroy(&q->lock);
     (void)pthread_cond_destroy(&q->work);
     (void)pthread_cond_destroy(&q->room);
+    (void)pthread_cond_destroy(&q->full);
 }
 
 bool commit_queue_reserve(struct commit_queue *q, int64_t wait_ms)
@@ -151,7 +155,26 @@ void commit_queue_push(struct commit_queue *q, struct commit_entry *e)
     q->reserved--;
     enqueue(q, e, false);
     (void)pthread_cond_signal(&q->work);
+    if (q->queued >= q->batch) {
+        (void)pthread_cond_signal(&q->full);
+    }
     (void)pthread_mutex_unlock(&q->lock);
+}
+
+/* With the lock held. */
+static int take(struct commit_queue *q, struct commit_entry **ret_entries, int max)
+{
+    int n = 0;
+    while (q->first && n < max) {
+        struct commit_entry *e = q->first;
+        q->first = e->next;
+        q->last = q->first ? q->last : NULL;
+        q->queued--;
+        q->queued_bytes -= entry_bytes(e);
+        ret_entries[n++] = e;
+    }
+    q->reserved += n;
+    return n;
 }
 
 int commit_queue_take(struct commit_queue *q, int64_t until_us, struct commit_entry **ret_entries,
@@ -163,16 +186,18 @@ int commit_queue_take(struct commit_queue *q, int64_t until_us, struct commit_en
     while (!q->first && !q->stopping && rc == 0) {
         rc = pthread_cond_timedwait(&q->work, &q->lock, &until);
     }
-    int n = 0;
-    while (q->first && n < max) {
-        struct commit_entry *e = q->first;
-        q->first = e->next;
-        q->last = q->first ? q->last : NULL;
-        q->queued--;
-        q->queued_bytes -= entry_bytes(e);
-        ret_entries[n++] = e;
+    int n = take(q, ret_entries, max);
+    (void)pthread_mutex_unlock(&q->lock);
+    return n;
+}
+
+int commit_queue_take_full(struct commit_queue *q, struct commit_entry **ret_entries)
+{
+    (void)pthread_mutex_lock(&q->lock);
+    while (q->queued < q->batch && !q->stopping) {
+        (void)pthread_cond_wait(&q->full, &q->lock);
     }
-    q->reserved += n;
+    int n = q->stopping ? 0 : take(q, ret_entries, q->batch);
     (void)pthread_mutex_unlock(&q->lock);
     return n;
 }
@@ -204,6 +229,7 @@ void commit_queue_put_back(struct commit_queue *q, struct commit_entry **entries
         q->reserved--;
         enqueue(q, entries[i], true);
     }
+    (void)pthread_cond_signal(&q->work);
     (void)pthread_mutex_unlock(&q->lock);
 }
 
@@ -214,6 +240,7 @@ void commit_queue_stop(struct commit_queue *q, int64_t wait_ms)
     q->stop_us = mono_us() + wait_ms * 1000;
     (void)pthread_cond_broadcast(&q->work);
     (void)pthread_cond_broadcast(&q->room);
+    (void)pthread_cond_broadcast(&q->full);
     (void)pthread_mutex_unlock(&q->lock);
 }
 

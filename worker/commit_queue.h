@@ -8,7 +8,8 @@
 
 struct commit_queue {
     pthread_mutex_t lock;
-    pthread_cond_t work, room;
+    pthread_cond_t work, room, full; /* full: as many are queued as one batch takes */
+    int batch;
     struct commit_entry *first, *last;
     int queued, reserved;
     size_t queued_bytes;
@@ -16,7 +17,8 @@ struct commit_queue {
     int64_t stop_us; /* mono: when to leave although entries are left */
 };
 
-void commit_queue_init(struct commit_queue *q);
+/* batch: how many are taken together at most. */
+void commit_queue_init(struct commit_queue *q, int batch);
 /* Frees what is left. */
 void commit_queue_done(struct commit_queue *q);
 
@@ -30,6 +32,8 @@ void commit_queue_push(struct commit_queue *q, struct commit_entry *e);
  * the caller's, to finish or to put back. */
 int commit_queue_take(struct commit_queue *q, int64_t until_us, struct commit_entry **ret_entries,
                       int max);
+/* A whole batch of the oldest, as soon as there is one. 0: it stops. */
+int commit_queue_take_full(struct commit_queue *q, struct commit_entry **ret_entries);
 /* Entries from elsewhere count as taken, so that they can be finished or put back too. */
 void commit_queue_add_taken(struct commit_queue *q, int n);
 /* Done with: frees them and their places. */

@@ -3,7 +3,6 @@
 #include <assert.h>
 #include <ctype.h>
 #include <pthread.h>
-#include <stdio.h>
 #include <string.h>
 #include <sodium.h>
 
@@ -14,11 +13,18 @@ static uint64_t last; /* milliseconds << 12 | counter */
 
 static struct id to_text(const uint8_t b[16])
 {
+    static const char digits[] = "0123456789abcdef";
     struct id id;
-    (void)snprintf(id.text, sizeof id.text,
-                   "%02x%02x%02x%02x-%02x%02x-%02x%02x-%02x%02x-%02x%02x%02x%02x%02x%02x", b[0],
-                   b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13],
-                   b[14], b[15]);
+    char *p = id.text;
+    for (int i = 0; i < 16; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *p++ = '-';
+        }
+        *p++ = digits[b[i] >> 4];
+        *p++ = digits[b[i] & 0x0f];
+    }
+    *p++ = 0;
+    assert(p == id.text + sizeof id.text);
     return id;
 }
 

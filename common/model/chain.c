@@ -49,6 +49,13 @@ int chain_entry(const char *id, const char *canonical, size_t len, uint8_t out[C
     return 0;
 }
 
+void chain_entry_of(const uint8_t id[CHAIN_ID], const char *canonical, size_t len,
+                    uint8_t out[CHAIN_ENTRY])
+{
+    memcpy(out, id, CHAIN_ID);
+    (void)crypto_hash_sha256(out + CHAIN_ID, (const uint8_t *)canonical, len);
+}
+
 void chain_seal_hash(const struct chain_seal *s, uint8_t out[CHAIN_HASH])
 {
     assert(s->lines > 0 && s->seal > 0);

@@ -20,6 +20,9 @@ struct chain_seal {
 
 /* One line's entry: the bytes of its UUID and the SHA-256 of its canonical form. -1: id is none. */
 int chain_entry(const char *id, const char *canonical, size_t len, uint8_t out[CHAIN_ENTRY]);
+/* The same of an id that is bytes. */
+void chain_entry_of(const uint8_t id[CHAIN_ID], const char *canonical, size_t len,
+                    uint8_t out[CHAIN_ENTRY]);
 /* SHA-256 over "brood seal 1\n" tenant "\n" seal "\n" first_pos "\n" last_pos "\n" lines "\n" cost
  * "\n", then prev_hash, then content. */
 void chain_seal_hash(const struct chain_seal *s, uint8_t out[CHAIN_HASH]);

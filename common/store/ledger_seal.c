@@ -17,6 +17,9 @@
 #include "common/base/cleanup.h"
 #include "common/model/chain.h"
 #include "common/store/ledger_internal.h"
+#include "common/store/ledger_line.h"
+
+#define LINE_BYTES_MAX (1u << 20) /* labels are the longest of it, and have a limit */
 
 static const struct statement seal_lock = {
     "seal_lock", "SELECT pg_try_advisory_xact_lock(7310579512230482)" /* any constant of our own */
@@ -33,8 +36,7 @@ static const struct statement own_xid = { "seal_xid", "SELECT pg_current_xact_id
 /* $1 up to, $2 how many; by tenant, so that each tenant's are together */
 static const struct statement open_lines = {
     "seal_lines",
-    "SELECT u.tenant, u.pos, u.id, u.cost_nanousd, to_char(u.from_ts AT TIME ZONE 'UTC', "
-    "'YYYY-MM-DD'), " LINE_CANONICAL
+    "SELECT " LINE_COLUMNS
     " FROM (SELECT * FROM usage_records WHERE pos > coalesce((SELECT max(last_pos) FROM "
     "usage_seals), 0) AND pos <= $1::int8 ORDER BY pos LIMIT $2::int) u ORDER BY u.tenant, u.pos"
 };
@@ -55,15 +57,20 @@ static const struct statement add_seal = {
                 "$6::int8, $7::bytea, $8::bytea, $9::bytea)"
 };
 static const struct statement add_day = {
-    "seal_day", "INSERT INTO usage_days VALUES ($1, $2::date, $3::int8, $4::int8) ON CONFLICT "
+    "seal_day", "INSERT INTO usage_days VALUES ($1, date '1970-01-01' + $2::int, $3::int8, "
+                "$4::int8) ON CONFLICT "
                 "(tenant, day) DO UPDATE SET lines = usage_days.lines + excluded.lines, "
                 "cost_nanousd = usage_days.cost_nanousd + excluded.cost_nanousd"
 };
 
+static int64_t cost_of(const PGresult *res, int row)
+{
+    return pg_bin_int(res, row, LINE_COST, 0);
+}
+
 /* The lines from `from` on that are of the same tenant and day; what they sum to. */
 static int put_days(struct pg *pg, const PGresult *res, int from, int to, struct err *err)
 {
-    const char *tenant = PQgetvalue(res, from, 0);
     cleanup_free bool *done = calloc((size_t)(to - from), sizeof *done);
     if (!done) {
         abort();
@@ -72,18 +79,17 @@ static int put_days(struct pg *pg, const PGresult *res, int from, int to, struct
         if (done[i - from]) {
             continue;
         }
-        const char *day = PQgetvalue(res, i, 4);
-        int64_t lines = 0, cost = 0;
+        int64_t day = ledger_line_day(res, i), lines = 0, cost = 0;
         for (int j = i; j < to; j++) {
-            if (strcmp(PQgetvalue(res, j, 4), day) == 0) {
+            if (ledger_line_day(res, j) == day) {
                 done[j - from] = true;
                 lines++;
-                cost += pg_int(res, j, 3);
+                cost += cost_of(res, j);
             }
         }
         struct pg_params p = { .n = 0 };
-        pg_add_text(&p, tenant);
-        pg_add_text(&p, day);
+        pg_add_text(&p, PQgetvalue(res, from, LINE_TENANT));
+        pg_add_int(&p, day);
         pg_add_int(&p, lines);
         pg_add_int(&p, cost);
         int rc = pg_run(pg, &add_day, &p, false, NULL, err);
@@ -115,25 +121,27 @@ static int chain_end(struct pg *pg, const char *tenant, struct chain_seal *s, st
 /* Seal rows [from, to) of res, all of one tenant, at most SEAL_LINES_MAX. */
 static int put_seal(struct pg *pg, const PGresult *res, int from, int to, struct err *err)
 {
-    struct chain_seal s = { .tenant = PQgetvalue(res, from, 0),
-                            .first_pos = pg_int(res, from, 1),
-                            .last_pos = pg_int(res, to - 1, 1),
+    struct chain_seal s = { .tenant = PQgetvalue(res, from, LINE_TENANT),
+                            .first_pos = pg_bin_int(res, from, LINE_POS, 0),
+                            .last_pos = pg_bin_int(res, to - 1, LINE_POS, 0),
                             .lines = to - from };
     int rc = chain_end(pg, s.tenant, &s, err);
     if (rc < 0) {
         return rc;
     }
     cleanup_free uint8_t *content = malloc((size_t)s.lines * CHAIN_ENTRY);
+    cleanup_buf struct buf line = { 0 };
+    buf_init(&line, LINE_BYTES_MAX);
     if (!content) {
         abort();
     }
     for (int i = from; i < to; i++) {
-        s.cost_nanousd += pg_int(res, i, 3);
-        uint8_t *entry = content + (size_t)(i - from) * CHAIN_ENTRY;
-        if (chain_entry(PQgetvalue(res, i, 2), PQgetvalue(res, i, 5),
-                        (size_t)PQgetlength(res, i, 5), entry) < 0) {
-            return err_set(err, ERR_DB, "usage_records: the id of a line is none");
+        s.cost_nanousd += cost_of(res, i);
+        if ((rc = ledger_line(res, i, &line, err)) < 0) {
+            return rc;
         }
+        chain_entry_of((const uint8_t *)PQgetvalue(res, i, LINE_ID), line.data, line.len,
+                       content + (size_t)(i - from) * CHAIN_ENTRY);
     }
     s.content = content;
     uint8_t hash[CHAIN_HASH];
@@ -158,10 +166,11 @@ static int seal_up_to(struct pg *pg, int64_t pos, struct err *err)
     pg_add_int(&p, pos);
     pg_add_int(&p, SEAL_TURN_MAX);
     cleanup_pgresult PGresult *res = NULL;
-    int n = pg_run(pg, &open_lines, &p, false, &res, err);
+    int n = pg_run(pg, &open_lines, &p, true, &res, err);
     for (int from = 0, to; from < n; from = to) {
-        for (to = from + 1; to < n && to - from < SEAL_LINES_MAX &&
-                            strcmp(PQgetvalue(res, to, 0), PQgetvalue(res, from, 0)) == 0;
+        for (to = from + 1;
+             to < n && to - from < SEAL_LINES_MAX &&
+             strcmp(PQgetvalue(res, to, LINE_TENANT), PQgetvalue(res, from, LINE_TENANT)) == 0;
              to++) {
         }
         int rc = put_seal(pg, res, from, to, err);

@@ -13,6 +13,8 @@
 #include "common/store/ledger_internal.h"
 #include "common/store/pg_internal.h"
 
+#define EPOCH_2000_US 946684800000000ll /* Postgres counts from there */
+
 const struct statement stmt_begin = { "begin", "BEGIN" };
 const struct statement stmt_commit = { "commit", "COMMIT" };
 const struct statement stmt_async_commit = { "async_commit", "SET LOCAL synchronous_commit = off" };
@@ -396,4 +398,10 @@ int64_t pg_bin_int(const PGresult *res, int row, int col, int64_t or_null)
         v = v << 8 | b[i];
     }
     return (int64_t)v;
+}
+
+int64_t pg_bin_time_us(const PGresult *res, int row, int col)
+{
+    assert(!PQgetisnull(res, row, col));
+    return pg_bin_int(res, row, col, 0) + EPOCH_2000_US;
 }

@@ -85,3 +85,18 @@ void pg_uuid_bytes(const char *text, uint8_t out[PG_UUID_BYTES])
     }
     assert(n == 32);
 }
+
+void pg_uuid_text(const uint8_t b[PG_UUID_BYTES], char out[ID_TEXT_BYTES])
+{
+    static const char digits[] = "0123456789abcdef";
+    char *p = out;
+    for (int i = 0; i < PG_UUID_BYTES; i++) {
+        if (i == 4 || i == 6 || i == 8 || i == 10) {
+            *p++ = '-';
+        }
+        *p++ = digits[b[i] >> 4];
+        *p++ = digits[b[i] & 0x0f];
+    }
+    *p++ = 0;
+    assert(p == out + ID_TEXT_BYTES);
+}

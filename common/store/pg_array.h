@@ -5,6 +5,7 @@
  * after the statement was sent. Source: array_recv() in Postgres' arrayfuncs.c: dimensions, flags,
  * element type, then length and lower bound of the dimension, then each value behind its length. */
 #pragma once
+#include "common/base/id.h"
 #include "common/store/pg_internal.h"
 
 /* Element types: their OIDs are fixed (pg_type.dat). */
@@ -40,3 +41,5 @@ void pg_add_array(struct pg_params *p, struct pg_array *a);
 
 /* A valid id (id_valid) as Postgres' 16 bytes. */
 void pg_uuid_bytes(const char *text, uint8_t out[PG_UUID_BYTES]);
+/* And back; with a NUL. */
+void pg_uuid_text(const uint8_t b[PG_UUID_BYTES], char out[ID_TEXT_BYTES]);

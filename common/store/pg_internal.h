@@ -69,6 +69,8 @@ void pg_copy(const PGresult *res, int row, int col, char *out, size_t room);
 char *pg_dup(const PGresult *res, int row, int col, size_t *ret_len);
 /* Binary format, int8 column; or_null for NULL. */
 int64_t pg_bin_int(const PGresult *res, int row, int col, int64_t or_null);
+/* Binary format, timestamptz column that is not NULL: microseconds since 1970. */
+int64_t pg_bin_time_us(const PGresult *res, int row, int col);
 
 static inline void cleanup_pgresult_fn(PGresult **r)
 {

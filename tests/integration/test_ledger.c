@@ -112,6 +112,60 @@ Test(ledger, b125_committed_twice)
     job_result_done(&r);
 }
 
+static void count_changed(void *ctx, const struct ledger_finding *finding)
+{
+    *(int *)ctx += strcmp(finding->what, "changed") == 0;
+}
+
+/* Lines that are not what was sealed. These here belong to no job, which is found, too. */
+static int changed(void)
+{
+    int n = 0;
+    struct ledger_check c;
+    OK(store_ledger_check(&f.pg, count_changed, &n, &c, &err));
+    free(c.heads);
+    return n;
+}
+
+/* Sealing computes the canonical form itself, the check has Postgres do it. Times are rounded to
+ * milliseconds there, halves away from zero, before 1970 too; texts are as they are. */
+Test(ledger, a_line_is_sealed_as_it_is_checked)
+{
+    static const char *const times[] = { "2026-12-31 00:00:00.0005", "2026-12-31 00:00:00.0015",
+                                         "2026-12-31 23:59:59.9995", "2026-12-31 00:00:00.000499",
+                                         "1969-12-31 23:59:59.9995", "1969-12-31 23:59:59.999501",
+                                         "1900-01-01 00:00:00.0005", "1970-01-01 00:00:00",
+                                         "1969-12-31 00:00:00.0004", "2400-02-29 12:00:00.123456" };
+    const int n = sizeof times / sizeof times[0];
+    for (int i = 0; i < n; i++) {
+        char text[1024];
+        (void)snprintf(
+            text, sizeof text,
+            "INSERT INTO usage_records (id, tenant, job_id, attempt, branch, meter, template, "
+            "labels, from_ts, to_ts, measured_ms, charged_ms, amount, unit_price_nanousd, "
+            "cost_nanousd, period, part, rate_id, batch_id, verdict, resource, kind, corrects, "
+            "reason) VALUES (gen_random_uuid(), 't', %s, %d, 'root/%d', 'vcpu_seconds', "
+            "'caf\xc3\xa9', "
+            "'{\"b\": \"\xe2\x82\xac\", \"a\": \"x y\"}', timestamptz '%s+00', timestamptz '%s+00' "
+            "+ "
+            "interval '1 s', 1, 2, 3, 4, %s, 202612, %d, %s, %s, %s, %s, %s)",
+            i % 2 ? "NULL" : "gen_random_uuid()", i, i, times[i], times[i],
+            i % 3 ? "900000000000000001" : "0", i, i % 2 ? "NULL" : "1",
+            i % 3 ? "NULL" : "gen_random_uuid()", i % 2 ? "'accepted'" : "NULL",
+            i % 2 ? "NULL" : "'a/b'",
+            i % 4 ? "'usage', NULL, NULL" : "'adjustment', gen_random_uuid(), 'why'");
+        sql(text);
+    }
+    cr_assert_eq(seal_all(), n);
+    cr_expect_eq(changed(), 0, "%d lines are sealed otherwise than they are checked", changed());
+    tamper("UPDATE usage_records SET to_ts = to_ts + interval '1 ms' WHERE attempt = 3");
+    cr_expect_eq(changed(), 1, "this check would find it");
+    char days[256];
+    fixture_value(&f, "SELECT string_agg(day || ':' || lines, ' ' ORDER BY day) FROM usage_days",
+                  days, sizeof days);
+    cr_assert_str_eq(days, "1900-01-01:1 1969-12-31:3 1970-01-01:1 2026-12-31:4 2400-02-29:1");
+}
+
 struct committer {
     const char *tenant;
     int n;

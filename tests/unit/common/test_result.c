@@ -82,6 +82,44 @@ Test(result, round_trip)
     }
 }
 
+/* The writer is our own: its bytes are those of the library that reads them. */
+Test(result, the_bytes_are_those_of_jansson)
+{
+    static const char *const texts[] = { "",
+                                         "plain",
+                                         "quote \" and \\ and /",
+                                         "a\tb\nc\x01\x1f\x7f",
+                                         "caf\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80",
+                                         "no UTF-8: \xc3( \xff",
+                                         "ends in {",
+                                         "[" };
+    static const int64_t numbers[] = { 0, -1, 7, 10, 1234567890, INT64_MAX, INT64_MIN };
+    for (size_t i = 0; i < sizeof texts / sizeof texts[0]; i++) {
+        struct job_result r = sample();
+        int64_t number = numbers[i % (sizeof numbers / sizeof numbers[0])];
+        (void)snprintf(r.reason, sizeof r.reason, "%s", texts[i]);
+        (void)snprintf(r.run.exec_error, sizeof r.run.exec_error, "%s", texts[i]);
+        (void)snprintf(r.worker, sizeof r.worker, "%s", texts[i]);
+        r.limit_value = r.run.cpu_us = r.lease_us = number;
+        r.setup = (struct run_result){ .present = i % 2, .exit_code = (int)i - 1 };
+        r.setup.out.cut_bytes = (int64_t)i;
+        r.setup_steps = 2;
+        r.setup_failed = (int)i - 1;
+        r.tree = (struct result_tree){ .nodes = (int)i, .first_failed = -1 };
+        r.artifacts.listed = (int64_t)i % 3;
+        r.artifacts.truncated = i % 2;
+        job_result_warn(&r, "%s", texts[i]);
+        job_result_warn(&r, "another");
+        cleanup_free char *detail = job_result_detail(&r);
+        json_t *read = json_loads(detail, 0, NULL);
+        cr_assert_not_null(read, "%s", detail);
+        cleanup_free char *dumped = json_dumps(read, JSON_COMPACT | JSON_ENSURE_ASCII);
+        cr_expect_str_eq(detail, dumped);
+        json_decref(read);
+        job_result_done(&r);
+    }
+}
+
 Test(result, every_verdict)
 {
     for (int v = 0; v < VERDICT_COUNT; v++) {
