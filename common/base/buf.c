@@ -91,6 +91,20 @@ int buf_add_str(struct buf *b, const char *s, struct err *err)
     return buf_add(b, s, strlen(s), err);
 }
 
+int buf_add_int(struct buf *b, int64_t value, struct err *err)
+{
+    char digits[24], *p = digits + sizeof digits;
+    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
+    do {
+        *--p = (char)('0' + left % 10);
+        left /= 10;
+    } while (left > 0);
+    if (value < 0) {
+        *--p = '-';
+    }
+    return buf_add(b, p, (size_t)(digits + sizeof digits - p), err);
+}
+
 int buf_addf(struct buf *b, struct err *err, const char *fmt, ...)
 {
     va_list ap, again;

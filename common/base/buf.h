@@ -20,6 +20,7 @@ void buf_done(struct buf *b);  /* frees; leaves it empty with the same max */
 void buf_reset(struct buf *b); /* length 0, keeps the memory */
 MUST_CHECK int buf_add(struct buf *b, const void *data, size_t n, struct err *err);
 MUST_CHECK int buf_add_str(struct buf *b, const char *s, struct err *err);
+MUST_CHECK int buf_add_int(struct buf *b, int64_t value, struct err *err); /* in decimal */
 MUST_CHECK int buf_addf(struct buf *b, struct err *err, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));
 /* Make room for n more bytes and return where they start; buf_commit says how many were written.

@@ -11,7 +11,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t last; /* milliseconds << 12 | counter */
 
-static struct id to_text(const uint8_t b[16])
+struct id id_of_bytes(const uint8_t b[ID_BYTES])
 {
     static const char digits[] = "0123456789abcdef";
     struct id id;
@@ -46,7 +46,7 @@ struct id id_new(void)
     b[6] = (uint8_t)(0x70 | ((stamp >> 8) & 0x0f));
     b[7] = (uint8_t)stamp;
     b[8] = (uint8_t)(0x80 | (b[8] & 0x3f));
-    return to_text(b);
+    return id_of_bytes(b);
 }
 
 bool id_valid(const char *text)
@@ -73,5 +73,5 @@ struct id id_derive(const char *const *parts, int n_parts)
     (void)crypto_generichash_final(&st, b, sizeof b);
     b[6] = (uint8_t)(0x80 | (b[6] & 0x0f));
     b[8] = (uint8_t)(0x80 | (b[8] & 0x3f));
-    return to_text(b);
+    return id_of_bytes(b);
 }

@@ -203,7 +203,7 @@ static int get_sha256(const json_t *obj, char *ret_hex, struct err *err)
 
 static int read_words(struct artifact *a, const json_t *v, struct err *err)
 {
-    int type, reason, change;
+    int type = 0, reason = 0, change = 0;
     int rc = get_word(v, "type", type_words, ARTIFACT_TYPES, &type, err);
     rc = rc ? rc : get_word(v, "reason", reason_words, ARTIFACT_REASONS, &reason, err);
     rc = rc ? rc : get_word(v, "change", change_words, ARTIFACT_CHANGES, &change, err);

@@ -183,17 +183,10 @@ static void put_bool(struct buf *b, const char *name, bool value)
 
 static void put_int(struct buf *b, const char *name, int64_t value)
 {
-    char digits[24], *p = digits + sizeof digits;
-    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do {
-        *--p = (char)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
-    if (value < 0) {
-        *--p = '-';
-    }
     begin(b, name);
-    raw(b, p, (size_t)(digits + sizeof digits - p));
+    if (buf_add_int(b, value, NULL) < 0) {
+        abort(); /* as in raw() */
+    }
 }
 
 static void put_int_or_null(struct buf *b, const char *name, bool is_null, int64_t value)

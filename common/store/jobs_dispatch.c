@@ -11,7 +11,6 @@
 
 #include "common/base/cleanup.h"
 #include "common/store/jobs.h"
-#include "common/store/pg_array.h"
 #include "common/store/pg_internal.h"
 
 /* $1 tenants, $2 priorities, $3 counts, $4 where to begin: arrays of one length; $5 bytes of a spec
@@ -125,18 +124,14 @@ static int on_dispatched(void *ctx, int index, const PGresult *res, struct err *
     assert(n <= d->max);
     for (int i = 0; i < n; i++) {
         struct dispatch_row *r = &d->rows[i];
-        assert(PQgetlength(res, i, D_ID) == PG_UUID_BYTES);
-        pg_uuid_text((const uint8_t *)PQgetvalue(res, i, D_ID), r->job_id);
+        pg_copy_uuid(res, i, D_ID, r->job_id);
         pg_copy(res, i, D_TENANT, r->tenant, sizeof r->tenant);
         pg_copy(res, i, D_TEMPLATE, r->template_name, sizeof r->template_name);
         r->attempt = (int)pg_bin_int(res, i, D_ATTEMPT, 0);
         r->submitted_ms = pg_bin_time_us(res, i, D_SUBMITTED) / 1000;
         r->spec = pg_dup(res, i, D_SPEC, &r->spec_len);
         r->share = (int)pg_bin_int(res, i, D_SHARE, 0);
-        r->batch[0] = 0;
-        if (!PQgetisnull(res, i, D_BATCH)) {
-            pg_uuid_text((const uint8_t *)PQgetvalue(res, i, D_BATCH), r->batch);
-        }
+        pg_copy_uuid(res, i, D_BATCH, r->batch);
         r->not_before_us = pg_bin_time_us(res, i, D_NOT_BEFORE);
     }
     d->n = n;

@@ -3,8 +3,6 @@
 #include <assert.h>
 #include <string.h>
 
-#include "common/store/pg_array.h"
-
 #define DAY_US 86400000000ll
 
 enum field_kind { AS_TEXT, AS_INT, AS_UUID, AS_TIME };
@@ -32,43 +30,23 @@ static int64_t to_ms(int64_t us)
     return us >= 0 ? (us + 500) / 1000 : -((-us + 500) / 1000);
 }
 
-static int add_int(struct buf *out, int64_t value, struct err *err)
-{
-    char digits[24], *p = digits + sizeof digits;
-    uint64_t left = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    do {
-        *--p = (char)('0' + left % 10);
-        left /= 10;
-    } while (left > 0);
-    if (value < 0) {
-        *--p = '-';
-    }
-    return buf_add(out, p, (size_t)(digits + sizeof digits - p), err);
-}
-
-static int add_uuid(struct buf *out, const uint8_t id[PG_UUID_BYTES], struct err *err)
-{
-    char text[ID_TEXT_BYTES];
-    pg_uuid_text(id, text);
-    return buf_add(out, text, sizeof text - 1, err);
-}
-
 static int add_field(struct buf *out, const PGresult *res, int row, int column,
                      enum field_kind kind, struct err *err)
 {
     const char *value = PQgetvalue(res, row, column);
     int len = PQgetlength(res, row, column);
+    char id[ID_TEXT_BYTES];
     if (PQgetisnull(res, row, column)) {
         return 0;
     }
     switch (kind) {
     case AS_INT:
-        return add_int(out, pg_bin_int(res, row, column, 0), err);
+        return buf_add_int(out, pg_bin_int(res, row, column, 0), err);
     case AS_TIME:
-        return add_int(out, to_ms(pg_bin_time_us(res, row, column)), err);
+        return buf_add_int(out, to_ms(pg_bin_time_us(res, row, column)), err);
     case AS_UUID:
-        assert(len == PG_UUID_BYTES);
-        return add_uuid(out, (const uint8_t *)value, err);
+        pg_copy_uuid(res, row, column, id);
+        return buf_add_str(out, id, err);
     case AS_TEXT:
         break;
     }

@@ -400,6 +400,16 @@ int64_t pg_bin_int(const PGresult *res, int row, int col, int64_t or_null)
     return (int64_t)v;
 }
 
+void pg_copy_uuid(const PGresult *res, int row, int col, char out[ID_TEXT_BYTES])
+{
+    out[0] = '\0';
+    if (!PQgetisnull(res, row, col)) {
+        assert(PQgetlength(res, row, col) == ID_BYTES);
+        struct id id = id_of_bytes((const uint8_t *)PQgetvalue(res, row, col));
+        memcpy(out, id.text, sizeof id.text);
+    }
+}
+
 int64_t pg_bin_time_us(const PGresult *res, int row, int col)
 {
     assert(!PQgetisnull(res, row, col));

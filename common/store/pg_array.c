@@ -57,7 +57,7 @@ int pg_array_add_int(struct pg_array *a, int64_t value, struct err *err)
 
 int pg_array_add_uuid(struct pg_array *a, const char *text, struct err *err)
 {
-    uint8_t id[PG_UUID_BYTES];
+    uint8_t id[ID_BYTES];
     assert(a->type == PG_UUID);
     pg_uuid_bytes(text, id);
     return pg_array_add(a, id, sizeof id, err);
@@ -72,7 +72,7 @@ void pg_add_array(struct pg_params *p, struct pg_array *a)
     pg_add_bytes(p, a->b.data, a->n > 0 ? a->b.len : 3 * sizeof head[0]);
 }
 
-void pg_uuid_bytes(const char *text, uint8_t out[PG_UUID_BYTES])
+void pg_uuid_bytes(const char *text, uint8_t out[ID_BYTES])
 {
     int n = 0;
     for (const char *p = text; *p && n < 32; p++) {
@@ -84,19 +84,4 @@ void pg_uuid_bytes(const char *text, uint8_t out[PG_UUID_BYTES])
         n++;
     }
     assert(n == 32);
-}
-
-void pg_uuid_text(const uint8_t b[PG_UUID_BYTES], char out[ID_TEXT_BYTES])
-{
-    static const char digits[] = "0123456789abcdef";
-    char *p = out;
-    for (int i = 0; i < PG_UUID_BYTES; i++) {
-        if (i == 4 || i == 6 || i == 8 || i == 10) {
-            *p++ = '-';
-        }
-        *p++ = digits[b[i] >> 4];
-        *p++ = digits[b[i] & 0x0f];
-    }
-    *p++ = 0;
-    assert(p == out + ID_TEXT_BYTES);
 }

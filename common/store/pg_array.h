@@ -18,7 +18,6 @@ enum pg_element {
 };
 
 #define PG_ARRAY_BYTES_MAX (512u << 20)
-#define PG_UUID_BYTES 16
 
 struct pg_array {
     struct buf b;
@@ -40,6 +39,4 @@ MUST_CHECK int pg_array_add_uuid(struct pg_array *a, const char *text, struct er
 void pg_add_array(struct pg_params *p, struct pg_array *a);
 
 /* A valid id (id_valid) as Postgres' 16 bytes. */
-void pg_uuid_bytes(const char *text, uint8_t out[PG_UUID_BYTES]);
-/* And back; with a NUL. */
-void pg_uuid_text(const uint8_t b[PG_UUID_BYTES], char out[ID_TEXT_BYTES]);
+void pg_uuid_bytes(const char *text, uint8_t out[ID_BYTES]);

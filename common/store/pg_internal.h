@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "common/base/buf.h"
+#include "common/base/id.h"
 #include "common/store/pg.h"
 
 struct statement {
@@ -69,6 +70,8 @@ void pg_copy(const PGresult *res, int row, int col, char *out, size_t room);
 char *pg_dup(const PGresult *res, int row, int col, size_t *ret_len);
 /* Binary format, int8 column; or_null for NULL. */
 int64_t pg_bin_int(const PGresult *res, int row, int col, int64_t or_null);
+/* Binary format, uuid column; "" for NULL. */
+void pg_copy_uuid(const PGresult *res, int row, int col, char out[ID_TEXT_BYTES]);
 /* Binary format, timestamptz column that is not NULL: microseconds since 1970. */
 int64_t pg_bin_time_us(const PGresult *res, int row, int col);
 

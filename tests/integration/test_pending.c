@@ -240,8 +240,6 @@ static void keep_all(struct dispatch_row rows[BAD + GOOD], const char *bad)
     }
 }
 
-#define STORED_OF(sha) STORED " AND sha256 = '\\x" sha "'"
-
 Test(pending, files_that_are_not_what_they_were_hold_no_other)
 {
     struct dispatch_row rows[BAD + GOOD];

@@ -114,3 +114,24 @@ Test(buf, read_file)
     cr_assert_eq(buf_read_file(&b, path, &err), -ERR_NOT_FOUND);
     cr_assert_eq(buf_read_file(&b, "/", &err), -ERR_SYS);
 }
+
+Test(buf, integers)
+{
+    static const struct {
+        int64_t value;
+        const char *text;
+    } rows[] = { { 0, "0" },
+                 { 7, "7" },
+                 { -10, "-10" },
+                 { INT64_MAX, "9223372036854775807" },
+                 { INT64_MIN, "-9223372036854775808" } };
+    cleanup_buf struct buf b = { 0 };
+    struct err err;
+    buf_init(&b, 20);
+    for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
+        buf_reset(&b);
+        cr_assert_eq(buf_add_int(&b, rows[i].value, &err), 0);
+        cr_expect_str_eq(b.data, rows[i].text);
+    }
+    cr_assert_eq(buf_add_int(&b, 1, &err), -ERR_TOO_LARGE);
+}

@@ -165,14 +165,14 @@ Test(config, printed_file_is_read_back)
 }
 
 /* As the worker of brood up does it: its user, the services' group, stores and states. */
-static int make_kept_as(const char *home, uid_t uid, int n, const gid_t *groups)
+static int make_kept_as(const char *kept_home, uid_t uid, int n, const gid_t *groups)
 {
     int status = 0;
     pid_t pid = fork();
     if (pid == 0) {
         struct err mine;
         _exit(setgroups((size_t)n, groups) < 0 || setgid(uid - 1) < 0 || setuid(uid) < 0 ||
-                      config_make_kept(home, &mine) < 0
+                      config_make_kept(kept_home, &mine) < 0
                   ? 1
                   : 0);
     }
