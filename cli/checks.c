@@ -21,8 +21,8 @@
 #include "cli/proc.h"
 #include "common/base/cleanup.h"
 
-#define VERSION_TIMEOUT_MS 1500
-#define PROBE_TIMEOUT_MS 8000 /* about a second when the host is idle */
+#define VERSION_TIMEOUT_MS 15000 /* QEMU links a hundred libraries; a busy host is not unfit */
+#define PROBE_TIMEOUT_MS 30000   /* about a second when the host is idle */
 #define PROBE_BYTES_MAX 16384
 #define PROTECTIONS_MAX 16u
 #define DISK_MIB_MIN 1024
