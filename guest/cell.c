@@ -276,8 +276,11 @@ int cell_make(struct cell *c, struct err *err)
     char who[16];
     (void)snprintf(who, sizeof who, "%d", (int)c->init);
     c->cell_mounts_fd = open_mounts(who, err);
-    c->made += c->cell_mounts_fd >= 0;
-    return c->cell_mounts_fd < 0 ? c->cell_mounts_fd : 0;
+    if (c->cell_mounts_fd < 0) {
+        return c->cell_mounts_fd;
+    }
+    c->made++;
+    return 0;
 }
 
 void cell_end(struct cell *c, pid_t warm_pid, cell_reaped *reaped, void *ctx)

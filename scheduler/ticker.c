@@ -1,9 +1,9 @@
 #include "scheduler/ticker.h"
 
 #include <errno.h>
-#include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/cond.h"
 
 bool ticker_stopping(struct ticker *t)
 {
@@ -17,11 +17,10 @@ bool ticker_stopping(struct ticker *t)
 static bool pause_ms(struct ticker *t, int64_t ms)
 {
     int64_t at_us = mono_us() + ms * 1000;
-    struct timespec until = { .tv_sec = at_us / 1000000, .tv_nsec = at_us % 1000000 * 1000 };
     (void)pthread_mutex_lock(&t->lock);
     int rc = 0;
     while (!t->stopping && rc == 0) {
-        rc = pthread_cond_timedwait(&t->wake, &t->lock, &until);
+        rc = cond_wait_until(&t->wake, &t->lock, at_us);
     }
     bool on = !t->stopping;
     (void)pthread_mutex_unlock(&t->lock);
@@ -41,12 +40,8 @@ int ticker_start(struct ticker *t, ticker_fn turn, void *arg, struct err *err)
     t->turn = turn;
     t->arg = arg;
     t->stopping = false;
-    pthread_condattr_t attr;
-    (void)pthread_condattr_init(&attr);
-    (void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
     (void)pthread_mutex_init(&t->lock, NULL);
-    (void)pthread_cond_init(&t->wake, &attr);
-    (void)pthread_condattr_destroy(&attr);
+    cond_init(&t->wake);
     int rc = pthread_create(&t->thread, NULL, run, t);
     if (rc != 0) {
         (void)pthread_cond_destroy(&t->wake);

@@ -4,9 +4,9 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/cond.h"
 
 struct waiting_claim {
     struct claim claim;
@@ -26,21 +26,14 @@ struct claims {
 struct claims *claims_new(struct inflight *inflight)
 {
     struct claims *c = calloc(1, sizeof *c);
-    pthread_condattr_t attr;
     if (!c) {
         abort();
     }
     c->inflight = inflight;
-    int rc = pthread_condattr_init(&attr);
-    assert(rc == 0);
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    assert(rc == 0);
-    rc = pthread_mutex_init(&c->lock, NULL);
-    assert(rc == 0);
-    rc = pthread_cond_init(&c->news, &attr);
+    int rc = pthread_mutex_init(&c->lock, NULL);
     assert(rc == 0);
     (void)rc;
-    (void)pthread_condattr_destroy(&attr);
+    cond_init(&c->news);
     return c;
 }
 
@@ -129,7 +122,6 @@ int claims_take(struct claims *c, struct queue *q, const char *consumer, int64_t
                 struct err *err)
 {
     int64_t until_us = mono_us() + wait_ms * 1000;
-    struct timespec until = { .tv_sec = until_us / 1000000, .tv_nsec = until_us % 1000000 * 1000 };
     int rc = 0, late = 0, wake = 0;
     (void)pthread_mutex_lock(&c->lock);
     c->waiting++;
@@ -150,7 +142,7 @@ int claims_take(struct claims *c, struct queue *q, const char *consumer, int64_t
         if (late || wait_ms == 0) {
             break;
         }
-        late = pthread_cond_timedwait(&c->news, &c->lock, &until);
+        late = cond_wait_until(&c->news, &c->lock, until_us);
     }
     c->waiting--;
     wake = wake < c->waiting ? wake : c->waiting;

@@ -83,13 +83,6 @@ static bool is_lost(struct committer *c, const struct commit_entry *e)
     return e->ref.index >= 0 && inflight_lost(c->inflight, e->ref);
 }
 
-static void let_go(struct committer *c, const struct commit_entry *e)
-{
-    if (e->ref.index >= 0) {
-        inflight_remove(c->inflight, e->ref);
-    }
-}
-
 /* Entries whose claim was lost commit nothing: the other attempt is in force. Returns how many are
  * left. */
 static int drop_lost(struct committer *c, struct commit_entry **entries, int n)
@@ -102,7 +95,7 @@ static int drop_lost(struct committer *c, struct commit_entry **entries, int n)
             continue;
         }
         log_warn("claim lost: nothing is committed", "job", e->claim.job_id);
-        let_go(c, e);
+        commit_entry_let_go(e, c->inflight);
         commit_queue_finish(&c->ends, &e, 1);
     }
     return kept;
@@ -190,7 +183,7 @@ static int commit_alone(struct committer *c, struct pg *pg, struct commit_entry 
             continue;
         }
         if (e->failed) {
-            let_go(c, e);
+            commit_entry_let_go(e, c->inflight);
             commit_queue_finish(&c->ends, &e, 1);
             return 0;
         }

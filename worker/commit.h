@@ -57,6 +57,8 @@ struct commit_entry {
 };
 struct commit_entry *commit_entry_new(void);
 void commit_entry_free(struct commit_entry *e);
+/* Its claim is not held any more; one of before, which is not held here, is left alone. */
+void commit_entry_let_go(const struct commit_entry *e, struct inflight *inflight);
 /* Add a copy of row to what is committed. */
 void commit_entry_keep(struct commit_entry *e, const struct snapshot_row *row);
 

@@ -3,9 +3,9 @@
 #include <assert.h>
 #include <pthread.h>
 #include <stdlib.h>
-#include <time.h>
 
 #include "common/base/clock.h"
+#include "common/base/cond.h"
 
 /* ---- entries ---- */
 
@@ -28,6 +28,13 @@ void commit_entry_free(struct commit_entry *e)
         free(e->snapshots);
         manifest_done(&e->artifacts);
         free(e);
+    }
+}
+
+void commit_entry_let_go(const struct commit_entry *e, struct inflight *inflight)
+{
+    if (e->ref.index >= 0) {
+        inflight_remove(inflight, e->ref);
     }
 }
 
@@ -58,33 +65,18 @@ static size_t entry_bytes(const struct commit_entry *e)
            stream_bytes(&r->run.out) + stream_bytes(&r->run.err_out);
 }
 
-static struct timespec deadline_at(int64_t mono_at_us)
-{
-    return (struct timespec){ .tv_sec = mono_at_us / 1000000,
-                              .tv_nsec = mono_at_us % 1000000 * 1000 };
-}
-
 /* ---- the queue ---- */
 
 void commit_queue_init(struct commit_queue *q, int batch)
 {
     assert(batch > 0);
     *q = (struct commit_queue){ .first = NULL, .batch = batch };
-    pthread_condattr_t attr;
-    int rc = pthread_condattr_init(&attr);
-    assert(rc == 0);
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* the clock of mono_us */
-    assert(rc == 0);
-    rc = pthread_mutex_init(&q->lock, NULL);
-    assert(rc == 0);
-    rc = pthread_cond_init(&q->work, &attr);
-    assert(rc == 0);
-    rc = pthread_cond_init(&q->room, &attr);
-    assert(rc == 0);
-    rc = pthread_cond_init(&q->full, &attr);
+    int rc = pthread_mutex_init(&q->lock, NULL);
     assert(rc == 0);
     (void)rc;
-    (void)pthread_condattr_destroy(&attr);
+    cond_init(&q->work);
+    cond_init(&q->room);
+    cond_init(&q->full);
 }
 
 void commit_queue_done(struct commit_queue *q)
@@ -102,7 +94,7 @@ void commit_queue_done(struct commit_queue *q)
 
 bool commit_queue_reserve(struct commit_queue *q, int64_t wait_ms)
 {
-    struct timespec until = deadline_at(mono_us() + wait_ms * 1000);
+    int64_t until_us = mono_us() + wait_ms * 1000;
     (void)pthread_mutex_lock(&q->lock);
     bool full = true;
     int rc = 0;
@@ -112,7 +104,7 @@ bool commit_queue_reserve(struct commit_queue *q, int64_t wait_ms)
         if (!full || q->stopping) {
             break;
         }
-        rc = pthread_cond_timedwait(&q->room, &q->lock, &until);
+        rc = cond_wait_until(&q->room, &q->lock, until_us);
     }
     bool had = !full && !q->stopping;
     q->reserved += had;
@@ -180,11 +172,10 @@ static int take(struct commit_queue *q, struct commit_entry **ret_entries, int m
 int commit_queue_take(struct commit_queue *q, int64_t until_us, struct commit_entry **ret_entries,
                       int max)
 {
-    struct timespec until = deadline_at(until_us);
     (void)pthread_mutex_lock(&q->lock);
     int rc = 0;
     while (!q->first && !q->stopping && rc == 0) {
-        rc = pthread_cond_timedwait(&q->work, &q->lock, &until);
+        rc = cond_wait_until(&q->work, &q->lock, until_us);
     }
     int n = take(q, ret_entries, max);
     (void)pthread_mutex_unlock(&q->lock);

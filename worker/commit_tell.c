@@ -56,9 +56,7 @@ static void tell(struct commit_teller *t, struct tell_batch *b)
     int n_events = 0;
     for (int i = 0; i < b->n; i++) {
         const struct commit_entry *e = b->entries[i];
-        if (e->ref.index >= 0) {
-            inflight_remove(t->inflight, e->ref);
-        }
+        commit_entry_let_go(e, t->inflight);
         ids[i] = e->claim.stream_id;
         if (b->verdicts[i]) {
             events[n_events++] = (struct finished_event){ e->claim.job_id, b->verdicts[i] };

@@ -4,10 +4,10 @@
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "common/base/clock.h"
+#include "common/base/cond.h"
 #include "common/base/log.h"
 #include "common/base/outage.h"
 #include "common/store/queue.h"
@@ -78,11 +78,10 @@ static void *heartbeat_main(void *arg)
     while (on) {
         beat(h);
         int64_t at_us = mono_us() + h->config->worker_heartbeat_ms * 1000;
-        struct timespec until = { .tv_sec = at_us / 1000000, .tv_nsec = at_us % 1000000 * 1000 };
         (void)pthread_mutex_lock(&h->lock);
         int rc = 0;
         while (!h->stopping && rc == 0) {
-            rc = pthread_cond_timedwait(&h->wake, &h->lock, &until);
+            rc = cond_wait_until(&h->wake, &h->lock, at_us);
         }
         on = !h->stopping;
         (void)pthread_mutex_unlock(&h->lock);
@@ -105,16 +104,9 @@ int heartbeat_start(const struct config *config, const char *name, struct inflig
     h->spool = spool;
     h->warm = warm;
     h->extra = extra;
-    pthread_condattr_t attr;
-    int rc = pthread_condattr_init(&attr);
+    int rc = pthread_mutex_init(&h->lock, NULL);
     assert(rc == 0);
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    assert(rc == 0);
-    rc = pthread_mutex_init(&h->lock, NULL);
-    assert(rc == 0);
-    rc = pthread_cond_init(&h->wake, &attr);
-    assert(rc == 0);
-    (void)pthread_condattr_destroy(&attr);
+    cond_init(&h->wake);
     rc = queue_open(&h->queue, config->redis_url, err);
     rc = rc == -ERR_UNAVAILABLE ? 0 : rc; /* the beats find it when it is there */
     if (rc == 0 && (errno = pthread_create(&h->thread, NULL, heartbeat_main, h)) != 0) {

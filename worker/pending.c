@@ -9,12 +9,12 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 #include <uthash.h>
 
 #include "common/base/cleanup.h"
 #include "common/base/clock.h"
+#include "common/base/cond.h"
 #include "common/base/log.h"
 #include "common/base/path.h"
 #include "common/store/jobs.h"
@@ -27,8 +27,7 @@
 #define IN_A_ROW_MAX 4 /* failures: then the store is away */
 #define FILE_MS_MIN 2000
 #define FILE_MS_MAX 600000
-#define FILE_TRIES_MAX 8 /* of a file that is not what it was; then it stays until the next start  \
-                          */
+#define FILE_TRIES_MAX 8 /* of a spoilt file; then it stays until the next start */
 #define FAILED_MAX 4096  /* remembered; of more it is forgotten that they have failed */
 
 /* A file that was not stored. */
@@ -366,9 +365,8 @@ static void *pending_main(void *arg)
             (void)pthread_cond_wait(&p->news, &p->lock);
         }
         int64_t at_us = mono_us() + wait_ms * 1000;
-        struct timespec until = { .tv_sec = at_us / 1000000, .tv_nsec = at_us % 1000000 * 1000 };
         for (int rc = 0; !p->stopping && rc == 0;) {
-            rc = pthread_cond_timedwait(&p->news, &p->lock, &until);
+            rc = cond_wait_until(&p->news, &p->lock, at_us);
         }
         bool stop = p->stopping;
         (void)pthread_mutex_unlock(&p->lock);
@@ -403,22 +401,15 @@ int pending_start(const struct config *config, struct object_store *objects,
                   struct pending **ret_pending, struct err *err)
 {
     struct pending *p = calloc(1, sizeof *p);
-    pthread_condattr_t attr;
     if (!p) {
         abort();
     }
     p->config = config;
     p->objects = objects;
     (void)snprintf(p->dir, sizeof p->dir, "%s/spool/objects", config->home);
-    int rc = pthread_condattr_init(&attr);
+    int rc = pthread_mutex_init(&p->lock, NULL);
     assert(rc == 0);
-    rc = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-    assert(rc == 0);
-    rc = pthread_mutex_init(&p->lock, NULL);
-    assert(rc == 0);
-    rc = pthread_cond_init(&p->news, &attr);
-    assert(rc == 0);
-    (void)pthread_condattr_destroy(&attr);
+    cond_init(&p->news);
     count_left(p);
     rc = pg_open(&p->pg, config->postgres_url, err);
     rc = rc == -ERR_UNAVAILABLE ? 0 : rc; /* connected when it is there */

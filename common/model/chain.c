@@ -35,6 +35,7 @@ void chain_hex(const uint8_t *bytes, size_t n, char *out_text)
 int chain_entry(const char *id, const char *canonical, size_t len, uint8_t out[CHAIN_ENTRY])
 {
     char hex[2 * CHAIN_ID + 1];
+    uint8_t bytes[CHAIN_ID];
     size_t n = 0;
     for (const char *p = id; *p && n < sizeof hex - 1; p++) {
         if (*p != '-') {
@@ -42,10 +43,10 @@ int chain_entry(const char *id, const char *canonical, size_t len, uint8_t out[C
         }
     }
     hex[n] = 0;
-    if (strlen(id) != 36 || n != sizeof hex - 1 || chain_unhex(hex, out, CHAIN_ID) < 0) {
+    if (strlen(id) != 36 || n != sizeof hex - 1 || chain_unhex(hex, bytes, CHAIN_ID) < 0) {
         return -1;
     }
-    (void)crypto_hash_sha256(out + CHAIN_ID, (const uint8_t *)canonical, len);
+    chain_entry_of(bytes, canonical, len, out);
     return 0;
 }
 
