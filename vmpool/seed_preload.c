@@ -476,13 +476,41 @@ static bool answer(const struct seed_reply *reply, int pidfd)
     return fd_send(SEED_FD, reply, sizeof *reply, pidfd, 0);
 }
 
+/* glibc puts its own handler for this signal at the first pthread_create, and unblocks it there:
+ * ours comes after that, and before the first request, by the thread that sends it. The kernel
+ * wants libc's restorer; it is borrowed from a handler that libc installs. */
+static bool install_handler(void)
+{
+    struct {
+        void (*handler)(int, siginfo_t *, void *);
+        unsigned long flags;
+        void (*restorer)(void);
+        uint64_t mask;
+    } action = { 0 }, libc = { 0 };
+    struct sigaction borrowed, before;
+    memset(&borrowed, 0, sizeof borrowed);
+    borrowed.sa_sigaction = park;
+    borrowed.sa_flags = SA_SIGINFO;
+    if (sigaction(SIGRTMAX, &borrowed, &before) < 0 ||
+        syscall(SYS_rt_sigaction, SIGRTMAX, NULL, &libc, sizeof libc.mask) < 0 ||
+        sigaction(SIGRTMAX, &before, NULL) < 0) {
+        return false;
+    }
+    action.handler = park;
+    action.flags = SA_SIGINFO | SA_RESTART | KERNEL_SA_RESTORER;
+    action.restorer = libc.restorer;
+    action.mask = ~(uint64_t)0;
+    return syscall(SYS_rt_sigaction, PARK_SIGNAL, &action, NULL, sizeof action.mask) == 0;
+}
+
 static void *serve(void *arg)
 {
     (void)arg;
     pid_t self = own_tid();
     struct seed_request request;
     int fds[SEED_LAYERS_MAX], n_fds;
-    bool usable = atomic_load(tid_field((unsigned long)pthread_self())) == self;
+    bool usable =
+        install_handler() && atomic_load(tid_field((unsigned long)pthread_self())) == self;
     (void)prctl(PR_SET_NAME, "brood-seed");
     while ((n_fds = receive(&request, fds)) >= 0) {
         struct seed_reply reply = { 0 };
@@ -548,32 +576,6 @@ static bool find_tid_offset(void)
     return false;
 }
 
-/* glibc puts its own handler for this signal at the first pthread_create: ours comes after that.
- * The kernel wants libc's restorer; it is borrowed from a handler that libc installs. */
-static bool install_handler(void)
-{
-    struct {
-        void (*handler)(int, siginfo_t *, void *);
-        unsigned long flags;
-        void (*restorer)(void);
-        uint64_t mask;
-    } action = { 0 }, libc = { 0 };
-    struct sigaction borrowed, before;
-    memset(&borrowed, 0, sizeof borrowed);
-    borrowed.sa_sigaction = park;
-    borrowed.sa_flags = SA_SIGINFO;
-    if (sigaction(SIGRTMAX, &borrowed, &before) < 0 ||
-        syscall(SYS_rt_sigaction, SIGRTMAX, NULL, &libc, sizeof libc.mask) < 0 ||
-        sigaction(SIGRTMAX, &before, NULL) < 0) {
-        return false;
-    }
-    action.handler = park;
-    action.flags = SA_SIGINFO | SA_RESTART | KERNEL_SA_RESTORER;
-    action.restorer = libc.restorer;
-    action.mask = ~(uint64_t)0;
-    return syscall(SYS_rt_sigaction, PARK_SIGNAL, &action, NULL, sizeof action.mask) == 0;
-}
-
 static _Noreturn void give_up(const char *why)
 {
     (void)!write(2, "brood-qemu-seed: ", 17);
@@ -636,7 +638,6 @@ static void __attribute__((constructor)) begin(void)
     /* our thread takes no signal at all, not even this one */
     (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &all, &mask, sizeof all);
     if (pthread_create(&thread, NULL, serve, NULL) == 0) {
-        (void)install_handler();
         (void)pthread_detach(thread);
     }
     (void)syscall(SYS_rt_sigprocmask, SIG_SETMASK, &mask, NULL, sizeof mask);
